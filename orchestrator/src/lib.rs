@@ -1,1 +1,3 @@
-//! Placeholder replaced as the room is built.
+//! Who works on what, when: tickets, wakes, runs, containers.
+
+pub mod container;
