@@ -1,0 +1,9 @@
+//! Upstreams that stand in for the internet: a git host behind Basic authentication, and a web
+//! server that keeps every decrypted byte it was sent.
+//!
+//! Both speak TLS with a leaf of a private authority (see [`crate::pki`]) and HTTP/1.1. They listen
+//! before they say so, and say so by writing their address into a ready file.
+
+pub mod git;
+pub mod https;
+pub mod listener;
