@@ -5,4 +5,5 @@
 //! through the protocols they speak. Start reading at [`stand_in`] for the upstreams.
 
 pub mod pki;
+pub mod probe;
 pub mod stand_in;

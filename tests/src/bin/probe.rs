@@ -1,1 +1,156 @@
-fn main() {}
+//! `portcullis-probe`: the hostile client of the acceptance suite.
+
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "the command's own voice"
+)]
+
+use std::fs;
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{getgid, getuid};
+use tests::probe::{self, Outcome, Report, Targets};
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis-probe tcp 192.0.2.1:7
+  portcullis-probe all --peer 192.0.2.1 --peer 2001:db8::1 --tcp-port 7 --udp-port 7 --loopback 5432
+
+Each attempt prints one JSON line:
+  {\"attempt\":\"tcp4\",\"target\":\"192.0.2.1:7\",\"outcome\":\"failed\",\"errno\":\"ECONNREFUSED\",\"ms\":0,\"escaped\":false}
+outcome is one of connected, failed, nothing, opened, replied, sent, timed-out.
+Exit status: 0 nothing escaped, 1 something did, 2 the probe could not be run.";
+
+/// Try everything an agent could try to get past the gate
+#[derive(Parser)]
+#[command(version, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Patience for each attempt
+    #[arg(long, value_name = "MS", default_value_t = 1500, global = true)]
+    timeout_ms: u64,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Every attempt below, against every peer
+    All {
+        /// Address of a peer outside; may be repeated, v4 and v6
+        #[arg(long, value_name = "IP")]
+        peer: Vec<IpAddr>,
+        /// TCP port the peers listen on
+        #[arg(long, default_value_t = 443)]
+        tcp_port: u16,
+        /// UDP port the peers echo on
+        #[arg(long, default_value_t = 443)]
+        udp_port: u16,
+        /// Loopback port other than the gate's; may be repeated
+        #[arg(long, value_name = "PORT")]
+        loopback: Vec<u16>,
+    },
+    /// Connect
+    Tcp { target: SocketAddr },
+    /// Send a datagram and wait for an answer
+    Udp { target: SocketAddr },
+    /// Ask a resolver for a name
+    Dns { target: SocketAddr },
+    /// Ask the system's resolver for a name
+    Resolver { name: String },
+    /// Ping through an unprivileged ping socket
+    Icmp { target: IpAddr },
+    /// Ping through a raw socket
+    Raw { target: IpAddr },
+    /// Open a packet socket
+    Packet,
+    /// Become root of a new user namespace, then TCP, raw and packet from there
+    UserNamespace { target: SocketAddr },
+    /// List descriptors the parent left open
+    InheritedDescriptors,
+    /// Connect to every abstract unix socket in sight
+    AbstractSockets,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let patience = Duration::from_millis(cli.timeout_ms);
+    let reports = match cli.command {
+        Command::All {
+            peer,
+            tcp_port,
+            udp_port,
+            loopback,
+        } => probe::all(&Targets {
+            peers: peer,
+            tcp_port,
+            udp_port,
+            loopback,
+            patience,
+        }),
+        Command::Tcp { target } => vec![probe::tcp(target, patience)],
+        Command::Udp { target } => vec![probe::udp(target, patience)],
+        Command::Dns { target } => vec![probe::dns(target, patience)],
+        Command::Resolver { name } => vec![probe::resolver(&name)],
+        Command::Icmp { target } => vec![probe::icmp(target, patience)],
+        Command::Raw { target } => vec![probe::raw(target)],
+        Command::Packet => vec![probe::packet()],
+        Command::UserNamespace { target } => namespaced(target, patience),
+        Command::InheritedDescriptors => probe::inherited_descriptors(),
+        Command::AbstractSockets => probe::abstract_sockets(),
+    };
+    let mut escaped = false;
+    for report in &reports {
+        escaped |= report.escaped;
+        match serde_json::to_string(report) {
+            Ok(line) => println!("{line}"),
+            Err(error) => {
+                eprintln!("portcullis-probe: {error}");
+                return ExitCode::from(2);
+            }
+        }
+    }
+    if escaped {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    }
+}
+
+/// The namespace itself is no escape: what can be reached from it is.
+fn namespaced(target: SocketAddr, patience: Duration) -> Vec<Report> {
+    let (uid, gid) = (getuid(), getgid());
+    let opened = unshare(CloneFlags::CLONE_NEWUSER).and_then(|()| {
+        let write = |file: &str, text: String| {
+            fs::write(format!("/proc/self/{file}"), text).map_err(|_| nix::errno::Errno::EPERM)
+        };
+        write("setgroups", "deny".to_owned())?;
+        write("uid_map", format!("0 {uid} 1"))?;
+        write("gid_map", format!("0 {gid} 1"))
+    });
+    let mut reports = vec![Report {
+        attempt: "userns".to_owned(),
+        target: target.to_string(),
+        outcome: if opened.is_ok() {
+            Outcome::Opened
+        } else {
+            Outcome::Failed
+        },
+        errno: opened.err().map(|errno| format!("{errno:?}")),
+        ms: 0,
+        escaped: false,
+    }];
+    for mut report in [
+        probe::tcp(target, patience),
+        probe::raw(target.ip()),
+        probe::packet(),
+    ] {
+        report.attempt = format!("userns-{}", report.attempt);
+        reports.push(report);
+    }
+    reports
+}
