@@ -1,1 +1,30 @@
-//! Placeholder replaced as the room is built.
+//! What may be done: the vocabulary and the judgement of the gate.
+//!
+//! This room is for turning a policy text and a request into an answer: a [`Permit`], a
+//! [`Refusal`], or the wish to know more ([`Inspection`]). It never does I/O, never reads a clock,
+//! an environment variable or a random number, never sees a secret (credentials are names here),
+//! and never blocks.
+//!
+//! The one path to follow: [`Policy::parse`] reads a text, [`Policy::route`] says whether an
+//! authority may be reached at all, [`Policy::decide`] judges one request on that route.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::wildcard_enum_match_arm)]
+
+pub mod authority;
+pub mod credential;
+mod diagnostics;
+pub mod grant;
+pub mod path;
+pub mod pattern;
+mod permit;
+mod policy;
+pub mod record;
+mod refusal;
+mod request;
+
+pub use diagnostics::{Diagnostics, Problem};
+pub use permit::{Permit, Route, RuleId, RuleIdError, SpkiPin, UpstreamTls};
+pub use policy::{Decision, Destination, Policy, Routing, ServiceView};
+pub use refusal::{Code, Refusal};
+pub use request::{Facts, Inspection, RefUpdate, Request};

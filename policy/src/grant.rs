@@ -1,0 +1,317 @@
+//! Who is asking: the grant of one run, and the bodies of the control socket that carry it.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The name of a run: `[A-Za-z0-9][A-Za-z0-9-]{0,63}`. Safe as a directory name. Cheap to clone.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RunId(Arc<str>);
+
+/// Whose run this is, and under which profile's policy its requests are judged.
+///
+/// Every field is a short label (1 to 128 printable ASCII characters, no spaces at the ends);
+/// deserialising checks that, and [`Grant::new`] does for values made in code.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "RawGrant")]
+pub struct Grant {
+    /// The company that the agent works for.
+    pub company: String,
+    /// The agent.
+    pub agent: String,
+    /// The ticket that the run works on, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// The run.
+    pub run: RunId,
+    /// The name of the policy profile.
+    pub profile: String,
+}
+
+/// The host uids that a run's processes have: `first .. first + count`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "RawPeerUids")]
+pub struct PeerUids {
+    first: u32,
+    count: u32,
+}
+
+/// Body of `PUT /v1/runs/{run}`: open a run, or say again that it is open (same epoch).
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OpenRun {
+    /// Whose run it is.
+    pub grant: Grant,
+    /// Counts the openings of this run; an epoch that ended never opens again.
+    pub epoch: u64,
+    /// Which uids may use the run's socket.
+    pub peer_uids: PeerUids,
+    /// The lease ends this many seconds from now unless it is extended.
+    pub lease_seconds: u32,
+    /// The token that the gate injects into requests to the board. Never shown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub board_token: Option<String>,
+    /// A policy of the run's own, as TOML text, from peers that may send one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+}
+
+/// Answer to `PUT /v1/runs/{run}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenedRun {
+    /// The directory to bind into the container; it outlives restarts of the gate.
+    pub socket_dir: String,
+    /// The socket's path.
+    pub socket: String,
+    /// The epoch that is open.
+    pub epoch: u64,
+    /// The lease that was given, in seconds.
+    pub lease_seconds: u32,
+}
+
+/// One line of `GET /v1/runs`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunView {
+    /// Whose run it is.
+    pub grant: Grant,
+    /// The epoch that is open.
+    pub epoch: u64,
+    /// Which uids may use the run's socket.
+    pub peer_uids: PeerUids,
+    /// Seconds until the lease ends.
+    pub lease_seconds_left: u64,
+    /// The run's socket.
+    pub socket: String,
+    /// SHA-256 of the policy text that judges the run, in hex.
+    pub policy_hash: String,
+    /// Connections that are open now.
+    pub connections: u64,
+}
+
+/// Why a grant, a run id or a uid range was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum GrantError {
+    /// Not a run id.
+    #[error("a run id is 1 to 64 letters, digits and `-`, and starts with a letter or digit")]
+    RunId,
+    /// Not a short label.
+    #[error("`{field}` must be 1 to 128 printable ASCII characters without spaces at its ends")]
+    Label {
+        /// The field's name.
+        field: &'static str,
+    },
+    /// A range that is empty, wraps round, or holds a uid that is never an identity.
+    #[error("uids {first}+{count} are no range of a run: {problem}")]
+    PeerUids {
+        /// First uid.
+        first: u32,
+        /// Number of uids.
+        count: u32,
+        /// What is wrong with it.
+        problem: &'static str,
+    },
+}
+
+/// The overflow uid: what the kernel answers for "nobody I can name here".
+const OVERFLOW_UID: u32 = 65_534;
+
+impl RunId {
+    /// Parses a run id.
+    ///
+    /// # Errors
+    /// [`GrantError::RunId`].
+    pub fn parse(text: &str) -> Result<Self, GrantError> {
+        let good = (1..=64).contains(&text.len())
+            && text
+                .bytes()
+                .next()
+                .is_some_and(|byte| byte.is_ascii_alphanumeric())
+            && text
+                .bytes()
+                .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-');
+        if good {
+            Ok(Self(text.into()))
+        } else {
+            Err(GrantError::RunId)
+        }
+    }
+
+    /// The id as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RunId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl FromStr for RunId {
+    type Err = GrantError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::parse(text)
+    }
+}
+
+impl Serialize for RunId {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for RunId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        Self::parse(&text).map_err(de::Error::custom)
+    }
+}
+
+impl Grant {
+    /// Makes a grant from checked labels.
+    ///
+    /// # Errors
+    /// [`GrantError::Label`] naming the first bad field.
+    pub fn new(
+        company: &str,
+        agent: &str,
+        ticket: Option<&str>,
+        run: RunId,
+        profile: &str,
+    ) -> Result<Self, GrantError> {
+        let label = |field, text: &str| {
+            if is_label(text) {
+                Ok(text.to_owned())
+            } else {
+                Err(GrantError::Label { field })
+            }
+        };
+        Ok(Self {
+            company: label("company", company)?,
+            agent: label("agent", agent)?,
+            ticket: ticket.map(|text| label("ticket", text)).transpose()?,
+            run,
+            profile: label("profile", profile)?,
+        })
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawGrant {
+    company: String,
+    agent: String,
+    #[serde(default)]
+    ticket: Option<String>,
+    run: RunId,
+    profile: String,
+}
+
+impl TryFrom<RawGrant> for Grant {
+    type Error = GrantError;
+
+    fn try_from(raw: RawGrant) -> Result<Self, Self::Error> {
+        Self::new(
+            &raw.company,
+            &raw.agent,
+            raw.ticket.as_deref(),
+            raw.run,
+            &raw.profile,
+        )
+    }
+}
+
+impl PeerUids {
+    /// A range of `count` uids that starts at `first`.
+    ///
+    /// # Errors
+    /// The range is empty, wraps round, or holds uid 0 or the overflow uid 65534.
+    pub fn new(first: u32, count: u32) -> Result<Self, GrantError> {
+        let bad = |problem| {
+            Err(GrantError::PeerUids {
+                first,
+                count,
+                problem,
+            })
+        };
+        let Some(last) = count
+            .checked_sub(1)
+            .and_then(|more| first.checked_add(more))
+        else {
+            return bad("it is empty or ends beyond the largest uid");
+        };
+        if first == 0 {
+            return bad("uid 0 is never an agent");
+        }
+        if (first..=last).contains(&OVERFLOW_UID) {
+            return bad("it holds 65534, which the kernel answers for unknown users");
+        }
+        if last == u32::MAX {
+            return bad("the largest number means `no uid`");
+        }
+        Ok(Self { first, count })
+    }
+
+    /// The first uid.
+    #[must_use]
+    pub fn first(&self) -> u32 {
+        self.first
+    }
+
+    /// How many uids.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Whether the range holds this uid.
+    #[must_use]
+    pub fn contains(&self, uid: u32) -> bool {
+        uid >= self.first && uid - self.first < self.count
+    }
+
+    /// Whether two ranges share a uid.
+    #[must_use]
+    pub fn overlaps(&self, other: &Self) -> bool {
+        self.contains(other.first) || other.contains(self.first)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPeerUids {
+    first: u32,
+    count: u32,
+}
+
+impl TryFrom<RawPeerUids> for PeerUids {
+    type Error = GrantError;
+
+    fn try_from(raw: RawPeerUids) -> Result<Self, Self::Error> {
+        Self::new(raw.first, raw.count)
+    }
+}
+
+impl fmt::Debug for OpenRun {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OpenRun")
+            .field("grant", &self.grant)
+            .field("epoch", &self.epoch)
+            .field("peer_uids", &self.peer_uids)
+            .field("lease_seconds", &self.lease_seconds)
+            .finish_non_exhaustive()
+    }
+}
+
+fn is_label(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        && text.trim() == text
+}

@@ -1,0 +1,131 @@
+//! Targets that can be read in one way only.
+//!
+//! Whatever an upstream might read differently is refused, never normalised: dot segments, encoded
+//! or not, encoded slashes and backslashes, control bytes, bytes outside ASCII, double encoding,
+//! percent escapes that are not UTF-8. What is left is decoded exactly once for matching.
+
+/// A target that can be read in one way only.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target<'a> {
+    decoded: String,
+    query: Option<&'a str>,
+}
+
+/// Why a target was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PathError {
+    /// Not origin form.
+    #[error("the target does not start with `/`")]
+    NotOriginForm,
+    /// `.` or `..` as a segment, encoded or not.
+    #[error("the path has a `.` or `..` segment")]
+    DotSegment,
+    /// An encoded slash, or a backslash encoded or not.
+    #[error("the path has an encoded slash or a backslash")]
+    Slash,
+    /// A control byte or a space, encoded (control only) or not.
+    #[error("the path has a control character or a space")]
+    Control,
+    /// A raw byte outside ASCII, or escapes that do not decode to UTF-8.
+    #[error("the path has bytes that are not ASCII or escapes that are not UTF-8")]
+    NotUtf8,
+    /// A `%` that is not followed by two hexadecimal digits.
+    #[error("the path has a `%` that is no percent escape")]
+    BadEscape,
+    /// An escape that decodes to another escape.
+    #[error("the path is percent-encoded twice")]
+    DoubleEncoding,
+    /// A fragment, which never travels in a request.
+    #[error("the target has a `#`")]
+    Fragment,
+    /// The target is longer than the gate reads.
+    #[error("the target is longer than 16384 bytes")]
+    TooLong,
+}
+
+const MAX_TARGET: usize = 16_384;
+
+impl<'a> Target<'a> {
+    /// Checks and decodes an origin-form target.
+    ///
+    /// # Errors
+    /// See [`PathError`].
+    pub fn parse(raw: &'a str) -> Result<Self, PathError> {
+        if raw.len() > MAX_TARGET {
+            return Err(PathError::TooLong);
+        }
+        if !raw.starts_with('/') {
+            return Err(PathError::NotOriginForm);
+        }
+        let (path, query) = match raw.split_once('?') {
+            Some((path, query)) => (path, Some(query)),
+            None => (raw, None),
+        };
+        if raw.contains('#') {
+            return Err(PathError::Fragment);
+        }
+        if query.is_some_and(|query| query.bytes().any(|byte| !byte.is_ascii_graphic())) {
+            return Err(PathError::Control);
+        }
+        Ok(Self {
+            decoded: decode(path)?,
+            query,
+        })
+    }
+
+    /// The path, decoded once.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.decoded
+    }
+
+    /// The raw query, without its `?`.
+    #[must_use]
+    pub fn query(&self) -> Option<&'a str> {
+        self.query
+    }
+}
+
+/// Decodes every escape of a path once, refusing whatever could be read in two ways.
+fn decode(path: &str) -> Result<String, PathError> {
+    let mut bytes = Vec::with_capacity(path.len());
+    let raw = path.as_bytes();
+    let mut at = 0;
+    while let Some(&byte) = raw.get(at) {
+        at += 1;
+        match byte {
+            b'%' => {
+                let escape = raw.get(at..at + 2).ok_or(PathError::BadEscape)?;
+                let value = hex(escape).ok_or(PathError::BadEscape)?;
+                at += 2;
+                match value {
+                    b'/' | b'\\' => return Err(PathError::Slash),
+                    0..=0x1f | 0x7f => return Err(PathError::Control),
+                    b'%' if raw.get(at..at + 2).and_then(hex).is_some() => {
+                        return Err(PathError::DoubleEncoding);
+                    }
+                    other => bytes.push(other),
+                }
+            }
+            b'\\' => return Err(PathError::Slash),
+            0..=0x20 | 0x7f => return Err(PathError::Control),
+            0x80.. => return Err(PathError::NotUtf8),
+            other => bytes.push(other),
+        }
+    }
+    let decoded = String::from_utf8(bytes).map_err(|_| PathError::NotUtf8)?;
+    // `;` starts a path parameter, which some servers drop before they resolve dot segments.
+    let dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
+    if decoded.split('/').any(dots) {
+        return Err(PathError::DotSegment);
+    }
+    Ok(decoded)
+}
+
+fn hex(digits: &[u8]) -> Option<u8> {
+    let text = std::str::from_utf8(digits).ok()?;
+    if !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    u8::from_str_radix(text, 16).ok()
+}

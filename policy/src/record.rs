@@ -1,0 +1,267 @@
+//! Audit record, schema version 1: one JSON object per line.
+//!
+//! A request is two lines with one `id`: kind `request` before it leaves, kind `response` at its
+//! end. A refusal is one line, kind `refusal`. Credentials appear by name only, and query values
+//! never ([`redact_target`]).
+//!
+//! ```json
+//! {"v":1,"seq":7,"time":"2026-11-30T08:00:00Z","kind":"request","id":"r-7","run":"4b1e","agent":"coder",
+//!  "company":"acme","profile":"default","entrance":"run_socket","peer_uid":231072,"scheme":"https",
+//!  "authority":"github.com:443","method":"POST","path":"/acme/web.git/git-receive-pack","verdict":"allow",
+//!  "rule":"github-github.com-1","credential":"github","facts":{"push":[{"ref":"refs/heads/agent/x","op":"create"}]},
+//!  "policy_hash":"9f..."}
+//! ```
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::credential::CredentialName;
+use crate::grant::{Grant, RunId};
+use crate::permit::RuleId;
+use crate::refusal::Code;
+
+/// The schema version that this module writes.
+pub const VERSION: u32 = 1;
+
+/// One line of the audit log. Absent fields are left out of the JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Record {
+    /// Schema version, always 1.
+    pub v: u32,
+    /// Position in the log; the writer sets it.
+    pub seq: u64,
+    /// RFC 3339 time; the writer's caller gives it, since this room has no clock.
+    pub time: String,
+    /// What kind of line this is.
+    pub kind: RecordKind,
+    /// Joins the lines of one request, and is what a refusal shows to the agent.
+    pub id: String,
+    /// The run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run: Option<RunId>,
+    /// The ticket.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<String>,
+    /// The agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<String>,
+    /// The company.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub company: Option<String>,
+    /// The policy profile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// How the client came in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrance: Option<Entrance>,
+    /// The client's uid as the kernel told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub peer_uid: Option<u32>,
+    /// `https` or `http`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheme: Option<String>,
+    /// Canonical `host:port`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
+    /// The method as sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub method: Option<String>,
+    /// The target with query values redacted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The judgement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verdict: Option<Verdict>,
+    /// The refusal's code.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<Code>,
+    /// The rule that decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<RuleId>,
+    /// SHA-256 of the policy text in force, in hex.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy_hash: Option<String>,
+    /// The injected credential, by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub credential: Option<CredentialName>,
+    /// What inspection found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub facts: Option<RecordFacts>,
+    /// The address that was dialled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    /// The status that the client received.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Body bytes from the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_in: Option<u64>,
+    /// Body bytes to the client.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_out: Option<u64>,
+    /// Milliseconds from the request's head to the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ms: Option<u64>,
+    /// A sentence: the refusal's text, why a stream was cut, what an event is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// What kind of line a record is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RecordKind {
+    /// A permitted request, written before it leaves.
+    Request,
+    /// The end of a permitted request.
+    Response,
+    /// A refused request.
+    Refusal,
+    /// Something that happened to the gate: start, reload, run opened, run closed.
+    Event,
+}
+
+/// How a client came in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Entrance {
+    /// A run's own unix socket; the peer's uid was checked against the run's range.
+    RunSocket,
+    /// Loopback TCP; the uid was asked from the kernel at accept.
+    Uid,
+}
+
+/// The judgement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Permitted.
+    Allow,
+    /// Refused.
+    Refuse,
+}
+
+/// What inspection found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RecordFacts {
+    /// The commands of a push.
+    pub push: Vec<PushFact>,
+}
+
+/// One command of a push.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PushFact {
+    /// The full ref name.
+    #[serde(rename = "ref")]
+    pub name: String,
+    /// What happens to it.
+    pub op: RefOp,
+}
+
+/// What a push command does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RefOp {
+    /// The ref did not exist.
+    Create,
+    /// The ref moves; whether forward or not, the command list does not say.
+    Update,
+    /// The ref goes away.
+    Delete,
+}
+
+impl Record {
+    /// An empty record of this kind; `seq` is 0 until the writer sets it.
+    #[must_use]
+    pub fn new(kind: RecordKind, id: &str, time: &str) -> Self {
+        Self {
+            v: VERSION,
+            seq: 0,
+            time: time.to_owned(),
+            kind,
+            id: id.to_owned(),
+            run: None,
+            ticket: None,
+            agent: None,
+            company: None,
+            profile: None,
+            entrance: None,
+            peer_uid: None,
+            scheme: None,
+            authority: None,
+            method: None,
+            path: None,
+            verdict: None,
+            code: None,
+            rule: None,
+            policy_hash: None,
+            credential: None,
+            facts: None,
+            address: None,
+            status: None,
+            bytes_in: None,
+            bytes_out: None,
+            ms: None,
+            reason: None,
+        }
+    }
+
+    /// Says whose request it was.
+    #[must_use]
+    pub fn of(mut self, grant: &Grant) -> Self {
+        self.run = Some(grant.run.clone());
+        self.ticket.clone_from(&grant.ticket);
+        self.agent = Some(grant.agent.clone());
+        self.company = Some(grant.company.clone());
+        self.profile = Some(grant.profile.clone());
+        self
+    }
+}
+
+/// The target as the log keeps it: the value of every query parameter becomes `...`, a query
+/// without `=` becomes `...` whole, and everything outside printable ASCII is percent-escaped.
+/// At most 2,048 bytes are kept.
+#[must_use]
+pub fn redact_target(target: &str) -> String {
+    const MOST: usize = 2048;
+    let target = target.split('#').next().unwrap_or(target);
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    let mut out = String::new();
+    escape_into(&mut out, path);
+    if let Some(query) = query {
+        out.push('?');
+        for (at, part) in query.split('&').enumerate() {
+            if at > 0 {
+                out.push('&');
+            }
+            match part.split_once('=') {
+                Some((name, _)) => {
+                    escape_into(&mut out, name);
+                    out.push_str("=...");
+                }
+                None if part.is_empty() => {}
+                None => out.push_str("..."),
+            }
+        }
+    }
+    if out.len() > MOST {
+        out.truncate(MOST);
+        out.push_str("...");
+    }
+    out
+}
+
+fn escape_into(out: &mut String, text: &str) {
+    for byte in text.bytes() {
+        if byte.is_ascii_graphic() {
+            out.push(char::from(byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}

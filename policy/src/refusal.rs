@@ -1,0 +1,180 @@
+//! The closed vocabulary of refusals: one stable code, one sentence, one remedy.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::permit::RuleId;
+
+/// A refusal as the agent reads it and the audit log keeps it. Every text says that it is the
+/// gate that speaks, so that nobody mistakes it for the upstream's own answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refusal {
+    /// Stable code.
+    pub code: Code,
+    /// The rule that refused, or the nearest rule that did not permit.
+    pub rule: Option<RuleId>,
+    /// The `why` of that rule.
+    pub why: Option<String>,
+    /// What would have to change, and where.
+    pub remedy: String,
+    /// One sentence, starting with `portcullis: `.
+    pub text: String,
+}
+
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident = $text:literal, $status:literal;)+) => {
+        /// Why something was refused. The text form is stable and part of the audit format.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        pub enum Code {
+            $($(#[$doc])* #[serde(rename = $text)] $variant,)+
+        }
+
+        impl Code {
+            /// Every code, in the order of the documentation's table.
+            pub const ALL: &[Self] = &[$(Self::$variant,)+];
+
+            /// The stable text form.
+            #[must_use]
+            pub fn as_str(self) -> &'static str {
+                match self { $(Self::$variant => $text,)+ }
+            }
+
+            /// The HTTP status that carries it: 4xx final or malformed, 429 passing, 5xx when the
+            /// gate or the upstream failed.
+            #[must_use]
+            pub fn status(self) -> u16 {
+                match self { $(Self::$variant => $status,)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// No service lists this host.
+    DestinationNotListed = "destination_not_listed", 403;
+    /// The host is listed, but not on this port.
+    PortNotListed = "port_not_listed", 403;
+    /// The host and port are listed for the other scheme.
+    SchemeNotListed = "scheme_not_listed", 403;
+    /// The path is listed, but not for this method.
+    MethodNotAllowed = "method_not_allowed", 403;
+    /// TRACE, CONNECT inside a tunnel, and every method the gate does not know.
+    MethodRefused = "method_refused", 405;
+    /// No rule of this host allows the path.
+    PathNotAllowed = "path_not_allowed", 403;
+    /// A deny entry matches; deny always wins.
+    DeniedByRule = "denied_by_rule", 403;
+    /// The path can be read in two ways.
+    AmbiguousPath = "ambiguous_path", 400;
+    /// The repository may not be pushed to.
+    PushNotAllowed = "push_not_allowed", 403;
+    /// The push changes a ref that no `refs` pattern names.
+    RefNotAllowed = "ref_not_allowed", 403;
+    /// The push deletes a ref.
+    DeleteNotAllowed = "delete_not_allowed", 403;
+    /// Git LFS is not served.
+    LfsNotAllowed = "lfs_not_allowed", 403;
+    /// The facts that the rule needs could not be read from the request.
+    CouldNotInspect = "could_not_inspect", 403;
+    /// Several rules allow the request with different credentials.
+    AmbiguousCredential = "ambiguous_credential", 403;
+    /// CONNECT target, SNI, absolute-form target and Host do not name one authority.
+    AuthorityMismatch = "authority_mismatch", 421;
+    /// The TLS server name differs from the CONNECT target.
+    SniMismatch = "sni_mismatch", 421;
+    /// The authority is not a strict host:port.
+    MalformedAuthority = "malformed_authority", 400;
+    /// The request breaks the protocol's grammar.
+    MalformedRequest = "malformed_request", 400;
+    /// The request head is too large.
+    HeadTooLarge = "head_too_large", 431;
+    /// Upgrade, trailers, or another protocol feature that no rule opens.
+    FeatureRefused = "feature_refused", 403;
+    /// The client did not finish its request in time.
+    ClientTimeout = "client_timeout", 408;
+    /// The gate does not know who is asking.
+    IdentityUnknown = "identity_unknown", 403;
+    /// The run has ended, or its lease has.
+    RunEnded = "run_ended", 403;
+    /// A limit of the run is reached; it will pass.
+    LimitReached = "limit_reached", 429;
+    /// The kernel boundary is not proven at this moment.
+    BoundaryNotProven = "boundary_not_proven", 503;
+    /// The audit record could not be made durable.
+    AuditUnavailable = "audit_unavailable", 503;
+    /// The policy in force is missing or broken.
+    PolicyInvalid = "policy_invalid", 503;
+    /// The credential that the rule names is not loaded.
+    CredentialMissing = "credential_missing", 503;
+    /// The credential may not go to this host.
+    CredentialNotForHost = "credential_not_for_host", 403;
+    /// The upstream's name did not resolve.
+    UpstreamDns = "upstream_dns", 502;
+    /// The name resolves to an address that is not public.
+    UpstreamPrivate = "upstream_private", 403;
+    /// No connection to the upstream.
+    UpstreamUnreachable = "upstream_unreachable", 502;
+    /// The upstream's certificate or TLS failed verification.
+    UpstreamTls = "upstream_tls", 502;
+    /// The upstream did not answer in time.
+    UpstreamTimeout = "upstream_timeout", 504;
+    /// The upstream broke the protocol.
+    UpstreamProtocol = "upstream_protocol", 502;
+    /// The gate itself failed.
+    GateFailed = "gate_failed", 500;
+}
+
+impl Code {
+    /// The code with this text form.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|code| code.as_str() == text)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Refusal {
+    /// A refusal without a rule. `sentence` is what happened, without the `portcullis: ` that is
+    /// put in front of it and without a full stop; `remedy` says what would help.
+    #[must_use]
+    pub fn new(code: Code, sentence: &str, remedy: &str) -> Self {
+        Self {
+            code,
+            rule: None,
+            why: None,
+            remedy: remedy.to_owned(),
+            text: format!("portcullis: {sentence}"),
+        }
+    }
+
+    /// Names the rule, and passes on its `why`.
+    #[must_use]
+    pub fn by(mut self, rule: &RuleId, why: Option<&str>) -> Self {
+        self.rule = Some(rule.clone());
+        self.why = why.map(str::to_owned);
+        self
+    }
+
+    /// The status that carries the refusal.
+    #[must_use]
+    pub fn status(&self) -> u16 {
+        self.code.status()
+    }
+}
+
+impl fmt::Display for Refusal {
+    /// Text, `why` and remedy as lines, for clients that print a plain body.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{} ({})", self.text, self.code)?;
+        if let Some(why) = &self.why {
+            writeln!(f, "why: {why}")?;
+        }
+        write!(f, "hint: {}", self.remedy)
+    }
+}
