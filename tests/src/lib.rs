@@ -2,8 +2,20 @@
 //! host and to watch what leaves.
 //!
 //! It never calls into a room's code to decide anything: the programs are judged as executables,
-//! through the protocols they speak. Start reading at [`stand_in`] for the upstreams.
+//! through the protocols they speak. One path to read: [`world`] puts a network namespace, a
+//! resolver, upstreams, a real gate and an agent together; the other modules are its parts.
 
+pub mod binaries;
+pub mod canary;
+pub mod command;
+pub mod control;
+pub mod gate;
+pub mod host;
+pub mod names;
+pub mod netns;
 pub mod pki;
 pub mod probe;
 pub mod stand_in;
+pub mod upstream;
+pub mod wait;
+pub mod world;

@@ -7,13 +7,16 @@
 )]
 
 use std::fs;
+use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getgid, getuid};
+use tests::canary;
 use tests::probe::{self, Outcome, Report, Targets};
 
 const EXAMPLES: &str = "\
@@ -74,6 +77,17 @@ enum Command {
     InheritedDescriptors,
     /// Connect to every abstract unix socket in sight
     AbstractSockets,
+    /// Look for byte strings in files and processes; prints FORM, tab, PLACE
+    ///
+    /// Standard input names them, one a line: the bytes in hex, a space, a name.
+    Search {
+        /// File or folder to search; may be repeated
+        #[arg(long, value_name = "PATH")]
+        root: Vec<PathBuf>,
+        /// Also search what /proc shows of every process
+        #[arg(long)]
+        processes: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -102,6 +116,7 @@ fn main() -> ExitCode {
         Command::UserNamespace { target } => namespaced(target, patience),
         Command::InheritedDescriptors => probe::inherited_descriptors(),
         Command::AbstractSockets => probe::abstract_sockets(),
+        Command::Search { root, processes } => return search(&root, processes),
     };
     let mut escaped = false;
     for report in &reports {
@@ -119,6 +134,43 @@ fn main() -> ExitCode {
     } else {
         ExitCode::SUCCESS
     }
+}
+
+fn search(roots: &[PathBuf], processes: bool) -> ExitCode {
+    let mut input = String::new();
+    if let Err(error) = std::io::stdin().read_to_string(&mut input) {
+        eprintln!("portcullis-probe: standard input: {error}");
+        return ExitCode::from(2);
+    }
+    let forms: Option<Vec<_>> = input.lines().map(form).collect();
+    let Some(forms) = forms.filter(|forms| !forms.is_empty()) else {
+        eprintln!("portcullis-probe: standard input: each line is HEX NAME");
+        return ExitCode::from(2);
+    };
+    let mut found: Vec<_> = roots
+        .iter()
+        .flat_map(|root| canary::search(&forms, root))
+        .collect();
+    if processes {
+        found.extend(canary::search_processes(&forms));
+    }
+    for sighting in &found {
+        println!("{}\t{}", sighting.form, sighting.place);
+    }
+    if found.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(1)
+    }
+}
+
+fn form(line: &str) -> Option<(String, Vec<u8>)> {
+    let (hex, name) = line.split_once(' ')?;
+    let bytes = hex
+        .as_bytes()
+        .chunks(2)
+        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    Some((name.to_owned(), bytes.collect::<Option<_>>()?))
 }
 
 /// The namespace itself is no escape: what can be reached from it is.
