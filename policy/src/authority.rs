@@ -390,10 +390,14 @@ fn parse_v6(inner: &str, whole: &str) -> Result<Host, AuthorityError> {
     if inner.contains('%') {
         return Err(AuthorityError::ZoneId(shown(whole)));
     }
-    inner
+    let address: Ipv6Addr = inner
         .parse()
-        .map(Host::V6)
-        .map_err(|_| AuthorityError::BadBrackets(shown(whole)))
+        .map_err(|_| AuthorityError::BadBrackets(shown(whole)))?;
+    // `::ffff:127.0.0.1` is 127.0.0.1 to the kernel: a second identity of one destination.
+    if address.to_ipv4_mapped().is_some() {
+        return Err(AuthorityError::LegacyIpv4(shown(whole)));
+    }
+    Ok(Host::V6(address))
 }
 
 /// Whether some resolver might read the name as an IPv4 address: its last label is all digits, or
@@ -425,3 +429,6 @@ fn shown(text: &str) -> String {
     }
     out
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
+pub mod address;
 pub mod authority;
 pub mod credential;
 mod diagnostics;
@@ -22,6 +23,7 @@ mod policy;
 pub mod record;
 mod refusal;
 mod request;
+mod suffix;
 
 pub use diagnostics::{Diagnostics, Problem};
 pub use permit::{Permit, Route, RuleId, RuleIdError, SpkiPin, UpstreamTls};

@@ -4,12 +4,19 @@
 //! or not, encoded slashes and backslashes, control bytes, bytes outside ASCII, double encoding,
 //! percent escapes that are not UTF-8. What is left is decoded exactly once for matching.
 
+use std::borrow::Cow;
+
 /// A target that can be read in one way only.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target<'a> {
-    decoded: String,
+    decoded: Cow<'a, str>,
+    literal: Vec<Piece<'a>>,
+    loose: Vec<Piece<'a>>,
     query: Option<&'a str>,
 }
+
+/// One segment of a path, borrowed where the path had no escapes.
+pub(crate) type Piece<'a> = Cow<'a, str>;
 
 /// Why a target was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -67,8 +74,23 @@ impl<'a> Target<'a> {
         if query.is_some_and(|query| query.bytes().any(|byte| !byte.is_ascii_graphic())) {
             return Err(PathError::Control);
         }
+        let decoded = decode(path)?;
+        let literal: Vec<Piece<'a>> = match &decoded {
+            Cow::Borrowed(text) => text[1..].split('/').map(Cow::Borrowed).collect(),
+            Cow::Owned(text) => text[1..]
+                .split('/')
+                .map(|piece| Cow::Owned(piece.to_owned()))
+                .collect(),
+        };
+        let loose = literal
+            .iter()
+            .map(without_parameters)
+            .filter(|piece| !piece.is_empty())
+            .collect();
         Ok(Self {
-            decoded: decode(path)?,
+            decoded,
+            literal,
+            loose,
             query,
         })
     }
@@ -79,6 +101,22 @@ impl<'a> Target<'a> {
         &self.decoded
     }
 
+    /// The segments after the leading slash, decoded once. `/` has one empty segment.
+    pub fn segments(&self) -> impl Iterator<Item = &str> {
+        self.literal.iter().map(AsRef::as_ref)
+    }
+
+    /// The segments as they stand.
+    pub(crate) fn literal(&self) -> &[Piece<'a>] {
+        &self.literal
+    }
+
+    /// The segments as a careless upstream might read them: repeated slashes merged, a trailing
+    /// slash dropped, `;parameters` removed. Only denying looks at this.
+    pub(crate) fn loose(&self) -> &[Piece<'a>] {
+        &self.loose
+    }
+
     /// The raw query, without its `?`.
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
@@ -87,7 +125,7 @@ impl<'a> Target<'a> {
 }
 
 /// Decodes every escape of a path once, refusing whatever could be read in two ways.
-fn decode(path: &str) -> Result<String, PathError> {
+fn decode(path: &str) -> Result<Cow<'_, str>, PathError> {
     let mut bytes = Vec::with_capacity(path.len());
     let raw = path.as_bytes();
     let mut at = 0;
@@ -113,13 +151,28 @@ fn decode(path: &str) -> Result<String, PathError> {
             other => bytes.push(other),
         }
     }
-    let decoded = String::from_utf8(bytes).map_err(|_| PathError::NotUtf8)?;
+    let decoded = if path.contains('%') {
+        Cow::Owned(String::from_utf8(bytes).map_err(|_| PathError::NotUtf8)?)
+    } else {
+        Cow::Borrowed(path)
+    };
+    // Only U+0080 to U+009F can be left here: the rest was refused byte by byte.
+    if decoded.chars().any(char::is_control) {
+        return Err(PathError::Control);
+    }
     // `;` starts a path parameter, which some servers drop before they resolve dot segments.
     let dots = |segment: &str| matches!(segment.split(';').next(), Some("." | ".."));
     if decoded.split('/').any(dots) {
         return Err(PathError::DotSegment);
     }
     Ok(decoded)
+}
+
+fn without_parameters<'a>(piece: &Piece<'a>) -> Piece<'a> {
+    match piece {
+        Cow::Borrowed(text) => Cow::Borrowed(text.split(';').next().unwrap_or(text)),
+        Cow::Owned(text) => Cow::Owned(text.split(';').next().unwrap_or(text).to_owned()),
+    }
 }
 
 fn hex(digits: &[u8]) -> Option<u8> {
@@ -129,3 +182,6 @@ fn hex(digits: &[u8]) -> Option<u8> {
     }
     u8::from_str_radix(text, 16).ok()
 }
+
+#[cfg(test)]
+mod tests;
