@@ -1,1 +1,9 @@
+//! The acceptance suite: a module per promise, real programs only.
+//!
+//! Each test owns its namespace and its folders. A refusal is always tested beside the same request
+//! in its permitted form, so that a dead gate cannot pass. A missing prerequisite is a failure.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod architecture;
+mod harness;
