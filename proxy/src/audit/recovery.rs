@@ -1,0 +1,151 @@
+//! Continuing a log that another process left: its last sequence number, and a last line that may
+//! have been cut short by a crash.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use super::AuditError;
+
+/// Read backwards in pieces of this size.
+const PIECE: u64 = 64 * 1024;
+
+/// Where to go on.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    pub(super) len: u64,
+    pub(super) seq: u64,
+    pub(super) torn: Option<PathBuf>,
+}
+
+#[derive(serde::Deserialize)]
+struct Numbered {
+    seq: u64,
+}
+
+pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
+    let failed = |problem: std::io::Error| AuditError::Open {
+        path: path.display().to_string(),
+        problem: problem.to_string(),
+    };
+    let whole = file.metadata().map_err(failed)?.len();
+    if whole == 0 {
+        return Ok(Found::default());
+    }
+    let mut reader = Backwards::new(file, whole);
+    let mut torn = None;
+    let len = reader.complete_until().map_err(failed)?;
+    if len < whole {
+        torn = Some(set_aside(file, path, len, whole).map_err(failed)?);
+        file.set_len(len).map_err(failed)?;
+        file.sync_data().map_err(failed)?;
+    }
+    if len == 0 {
+        return Ok(Found { len, seq: 0, torn });
+    }
+    // Damaged lines stay where they are; the highest number before them counts, and each of them
+    // is assumed to have had one.
+    let mut skipped = 0;
+    while let Some(line) = reader.previous_line().map_err(failed)? {
+        if let Ok(Numbered { seq }) = serde_json::from_slice::<Numbered>(&line) {
+            return Ok(Found {
+                len,
+                seq: seq + skipped,
+                torn,
+            });
+        }
+        skipped += 1;
+    }
+    Err(AuditError::Corrupt {
+        path: path.display().to_string(),
+    })
+}
+
+/// Copies the incomplete end into `audit.jsonl.OFFSET.torn`.
+fn set_aside(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<PathBuf> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{from}.torn"));
+    let aside = PathBuf::from(aside);
+    let mut kept = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&aside)?;
+    let mut at = from;
+    while at < to {
+        let piece = read_piece(file, at, to.min(at + PIECE))?;
+        kept.write_all(&piece)?;
+        at += u64::try_from(piece.len()).map_err(std::io::Error::other)?;
+    }
+    kept.sync_data()?;
+    Ok(aside)
+}
+
+fn read_piece(file: &File, from: u64, to: u64) -> std::io::Result<Vec<u8>> {
+    let mut piece = vec![0; usize::try_from(to - from).map_err(std::io::Error::other)?];
+    file.read_exact_at(&mut piece, from)?;
+    Ok(piece)
+}
+
+/// Lines from the end to the start.
+struct Backwards<'f> {
+    file: &'f File,
+    /// Everything from here on has been handed out or lies in `held`.
+    start: u64,
+    held: Vec<u8>,
+}
+
+impl<'f> Backwards<'f> {
+    fn new(file: &'f File, end: u64) -> Self {
+        Self {
+            file,
+            start: end,
+            held: Vec::new(),
+        }
+    }
+
+    /// The offset just behind the last line end; 0 if there is none. What follows is dropped.
+    fn complete_until(&mut self) -> std::io::Result<u64> {
+        loop {
+            if let Some(at) = self.held.iter().rposition(|byte| *byte == b'\n') {
+                self.held.truncate(at + 1);
+                return Ok(self.start + u64::try_from(at).unwrap_or(u64::MAX) + 1);
+            }
+            // An incomplete end may be long, but nothing before it is needed: forget it.
+            self.held.clear();
+            if self.start == 0 {
+                return Ok(0);
+            }
+            self.more()?;
+        }
+    }
+
+    /// The line before those already returned, without its end.
+    fn previous_line(&mut self) -> std::io::Result<Option<Vec<u8>>> {
+        if self.held.last() == Some(&b'\n') {
+            self.held.pop();
+        } else if self.held.is_empty() && self.start == 0 {
+            return Ok(None);
+        }
+        loop {
+            if let Some(at) = self.held.iter().rposition(|byte| *byte == b'\n') {
+                return Ok(Some(self.held.split_off(at + 1)));
+            }
+            if self.start == 0 {
+                return Ok(Some(std::mem::take(&mut self.held)));
+            }
+            self.more()?;
+        }
+    }
+
+    fn more(&mut self) -> std::io::Result<()> {
+        let from = self.start.saturating_sub(PIECE);
+        let mut piece = read_piece(self.file, from, self.start)?;
+        piece.append(&mut self.held);
+        self.held = piece;
+        self.start = from;
+        Ok(())
+    }
+}

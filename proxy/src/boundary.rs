@@ -1,0 +1,268 @@
+//! Is the kernel boundary in force, here and now?
+//!
+//! `portcullis-boundary watch` rewrites a small status file each second. The gate believes it only
+//! when it is fresh on the boot clock, names this boot and this network namespace, says `ok`, and
+//! lies in a file that only root can write. Anything else means: serve nothing.
+//!
+//! ```json
+//! {"version":1,"ok":true,"boot_id":"…","netns":4026531840,"boottime_ms":81234,
+//!  "ruleset_hash":"…","scope":"agents","table":"portcullis","problem":null}
+//! ```
+
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+/// A status older than this is not believed.
+pub const FRESH_FOR: Duration = Duration::from_secs(5);
+/// How long one answer is reused before the file is read again.
+pub const CACHED_FOR: Duration = Duration::from_secs(1);
+/// A status file is a few hundred bytes; more than this is not one.
+const STATUS_BYTES_MAX: u64 = 64 * 1024;
+
+/// Where the proof comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Source {
+    /// The file that `portcullis-boundary watch` writes.
+    Status(PathBuf),
+    /// Somebody else vouches, for the stated reason.
+    External(String),
+}
+
+/// The boundary holds, as far as this machine can show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "kind", rename_all = "snake_case")]
+pub enum BoundaryProof {
+    /// Read back from the kernel by `portcullis-boundary`.
+    Kernel {
+        /// SHA-256 of the ruleset in force.
+        ruleset_hash: String,
+        /// `agents` or `guest`.
+        scope: String,
+        /// The nft table.
+        table: String,
+    },
+    /// Not proven here: the operator says who enforces it.
+    External {
+        /// The operator's words.
+        reason: String,
+    },
+}
+
+/// Why the boundary is not proven. Every variant means that the gate serves nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BoundaryProblem {
+    /// No file, or not readable.
+    #[error("cannot read the boundary status {path}: {problem}")]
+    Unreadable {
+        /// The status file.
+        path: String,
+        /// What the system said.
+        problem: String,
+    },
+    /// Somebody other than root could have written it.
+    #[error("the boundary status {path} can be written by others than root")]
+    Untrusted {
+        /// The status file.
+        path: String,
+    },
+    /// Not the JSON we know.
+    #[error("the boundary status {path} is not understood: {problem}")]
+    Corrupt {
+        /// The status file.
+        path: String,
+        /// What was wrong with it.
+        problem: String,
+    },
+    /// Written before the last boot.
+    #[error("the boundary status is of another boot")]
+    OtherBoot,
+    /// Written for another network namespace.
+    #[error("the boundary status is of another network namespace")]
+    OtherNamespace,
+    /// Too old: nobody watches the ruleset.
+    #[error("the boundary status is stale: portcullis-boundary watch is not running")]
+    Stale,
+    /// The watcher itself says no.
+    #[error("the boundary is not in force: {0}")]
+    NotOk(String),
+    /// This process cannot even tell where it is.
+    #[error("cannot tell this machine's {what}: {problem}")]
+    Unknown {
+        /// Boot id, namespace or clock.
+        what: &'static str,
+        /// What the system said.
+        problem: String,
+    },
+}
+
+#[derive(Deserialize)]
+struct Status {
+    version: u32,
+    ok: bool,
+    boot_id: String,
+    netns: u64,
+    boottime_ms: u64,
+    #[serde(default)]
+    ruleset_hash: String,
+    #[serde(default)]
+    scope: String,
+    #[serde(default)]
+    table: String,
+    #[serde(default)]
+    problem: Option<String>,
+}
+
+/// What this process is, measured: compared with what the status claims.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Here {
+    boot_id: String,
+    netns: u64,
+    boottime_ms: u64,
+}
+
+/// The boundary as this gate sees it. Cheap to ask: the answer is reused for [`CACHED_FOR`].
+#[derive(Debug)]
+pub struct Boundary {
+    source: Source,
+    owner: u32,
+    last: Mutex<Option<(Instant, Result<BoundaryProof, BoundaryProblem>)>>,
+}
+
+impl Boundary {
+    /// Nothing is read yet; [`Boundary::check`] does.
+    #[must_use]
+    pub fn new(source: Source) -> Self {
+        Self {
+            source,
+            owner: 0,
+            last: Mutex::new(None),
+        }
+    }
+
+    /// The proof, or why there is none.
+    ///
+    /// # Errors
+    /// [`BoundaryProblem`]: missing, stale, foreign, corrupt or not in force.
+    pub fn check(&self) -> Result<BoundaryProof, BoundaryProblem> {
+        let path = match &self.source {
+            Source::External(reason) => {
+                return Ok(BoundaryProof::External {
+                    reason: reason.clone(),
+                });
+            }
+            Source::Status(path) => path,
+        };
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((at, answer)) = &*last
+            && at.elapsed() < CACHED_FOR
+        {
+            return answer.clone();
+        }
+        let answer = here().and_then(|here| read(path, self.owner, &here));
+        *last = Some((Instant::now(), answer.clone()));
+        answer
+    }
+
+    /// Where the proof comes from.
+    #[must_use]
+    pub fn source(&self) -> &Source {
+        &self.source
+    }
+}
+
+fn here() -> Result<Here, BoundaryProblem> {
+    let unknown = |what| {
+        move |problem: std::io::Error| BoundaryProblem::Unknown {
+            what,
+            problem: problem.to_string(),
+        }
+    };
+    let boot_id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .map_err(unknown("boot id"))?
+        .trim()
+        .to_owned();
+    let netns = std::fs::metadata("/proc/self/ns/net")
+        .map_err(unknown("network namespace"))?
+        .ino();
+    let clock = clock_gettime(ClockId::CLOCK_BOOTTIME)
+        .map_err(|problem| unknown("boot clock")(problem.into()))?;
+    let boottime_ms = u64::try_from(Duration::from(clock).as_millis()).unwrap_or(u64::MAX);
+    Ok(Here {
+        boot_id,
+        netns,
+        boottime_ms,
+    })
+}
+
+fn read(path: &Path, owner: u32, here: &Here) -> Result<BoundaryProof, BoundaryProblem> {
+    let name = || path.display().to_string();
+    let unreadable = |problem: std::io::Error| BoundaryProblem::Unreadable {
+        path: name(),
+        problem: problem.to_string(),
+    };
+    let mut file = File::open(path).map_err(unreadable)?;
+    let metadata = file.metadata().map_err(unreadable)?;
+    if !written_only_by(&metadata, owner) {
+        return Err(BoundaryProblem::Untrusted { path: name() });
+    }
+    let mut text = String::new();
+    file.by_ref()
+        .take(STATUS_BYTES_MAX)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    let status: Status =
+        serde_json::from_str(&text).map_err(|problem| BoundaryProblem::Corrupt {
+            path: name(),
+            problem: problem.to_string(),
+        })?;
+    judge(status, here, name)
+}
+
+fn judge(
+    status: Status,
+    here: &Here,
+    name: impl Fn() -> String,
+) -> Result<BoundaryProof, BoundaryProblem> {
+    if status.version != 1 {
+        return Err(BoundaryProblem::Corrupt {
+            path: name(),
+            problem: format!("version {} is not 1", status.version),
+        });
+    }
+    if status.boot_id != here.boot_id {
+        return Err(BoundaryProblem::OtherBoot);
+    }
+    if status.netns != here.netns {
+        return Err(BoundaryProblem::OtherNamespace);
+    }
+    // A status from the future is as wrong as an old one: this clock only runs forward.
+    let fresh_ms = u64::try_from(FRESH_FOR.as_millis()).unwrap_or(u64::MAX);
+    if here.boottime_ms.abs_diff(status.boottime_ms) > fresh_ms {
+        return Err(BoundaryProblem::Stale);
+    }
+    if !status.ok {
+        let reason = status
+            .problem
+            .unwrap_or_else(|| "no reason given".to_owned());
+        return Err(BoundaryProblem::NotOk(reason));
+    }
+    Ok(BoundaryProof::Kernel {
+        ruleset_hash: status.ruleset_hash,
+        scope: status.scope,
+        table: status.table,
+    })
+}
+
+fn written_only_by(metadata: &Metadata, owner: u32) -> bool {
+    metadata.is_file() && metadata.uid() == owner && metadata.mode() & 0o022 == 0
+}
+
+#[cfg(test)]
+mod tests;

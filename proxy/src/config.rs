@@ -1,0 +1,252 @@
+//! `proxy.toml`: read whole, checked whole, before any socket, file or capability is touched.
+//!
+//! Every problem is reported in one pass as `FILE:LINE: KEY: problem` with a `hint:` line below. An
+//! unknown key is an error that names the nearest known one. No environment variable is looked at.
+//! The keys are described where they land: the public fields of [`Config`].
+
+mod document;
+mod limits;
+mod parse;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use policy::authority::Host;
+use policy::credential::CredentialName;
+use policy::pattern::HostPattern;
+
+pub use document::Problem;
+pub use limits::Limits;
+
+use crate::boundary::Source;
+
+/// Where the configuration lies unless `--config` says otherwise.
+pub const DEFAULT_PATH: &str = "/etc/portcullis/proxy.toml";
+
+/// The whole configuration, resolved: user names are uids, every path is absolute.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// The file this was read from.
+    pub path: PathBuf,
+    /// `[listen]`: the loopback TCP entrance, if there is one.
+    pub listen: Option<Listen>,
+    /// `[control]`
+    pub control: Control,
+    /// `[runs] directory`: where each run gets a directory with its socket.
+    pub runs_directory: PathBuf,
+    /// `[board] socket`: the orchestrator's agent-facing socket, dialled for `kind = "board"`.
+    pub board_socket: Option<PathBuf>,
+    /// `[ca] directory`: holds `ca.key` and `ca.pem`.
+    pub ca_directory: PathBuf,
+    /// `[audit] directory`: holds `audit.jsonl`.
+    pub audit_directory: PathBuf,
+    /// `[boundary]`: who proves that the kernel boundary holds.
+    pub boundary: Source,
+    /// `[profile.NAME]`
+    pub profiles: BTreeMap<String, Profile>,
+    /// `[credential.NAME]`
+    pub credentials: BTreeMap<CredentialName, CredentialConfig>,
+    /// `[limits]`
+    pub limits: Limits,
+}
+
+/// The loopback TCP entrance.
+#[derive(Debug, Clone)]
+pub struct Listen {
+    /// A loopback address.
+    pub tcp: SocketAddr,
+    /// Who a client's uid is; a uid that is not listed is refused.
+    pub identities: Vec<Identity>,
+}
+
+/// `[[listen.identity]]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Never 0, 65534 or the gate's own.
+    pub uid: u32,
+    /// Label of the agent.
+    pub agent: String,
+    /// Label of the company.
+    pub company: String,
+    /// Name of a `[profile.NAME]`.
+    pub profile: String,
+}
+
+/// The control socket and who may use it.
+#[derive(Debug, Clone)]
+pub struct Control {
+    /// The unix socket.
+    pub socket: PathBuf,
+    /// `[[control.peer]]`, by uid.
+    pub peers: BTreeMap<u32, Peer>,
+}
+
+/// `[[control.peer]]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// The uid that SO_PEERCRED must show.
+    pub uid: u32,
+    /// The user as it was written.
+    pub user: String,
+    /// Profiles this peer may open runs with.
+    pub profiles: Vec<String>,
+    /// Whether it may send a policy text of its own.
+    pub inline: bool,
+    /// Whether it may reload, and end runs that others opened.
+    pub admin: bool,
+}
+
+/// `[profile.NAME]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Profile {
+    /// The policy file.
+    pub policy: PathBuf,
+}
+
+/// `[credential.NAME]`: where a secret lies, what form it takes and where it may go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CredentialConfig {
+    /// The name that policies use.
+    pub name: CredentialName,
+    /// The form it takes on the wire.
+    pub kind: CredentialKind,
+    /// The file that holds it, mode 0600 or 0400.
+    pub file: PathBuf,
+    /// The hosts it is bound to, whatever a policy says.
+    pub hosts: Vec<HostPattern>,
+}
+
+/// The form a credential takes on the wire.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CredentialKind {
+    /// `Authorization: Bearer SECRET`
+    Bearer,
+    /// `Authorization: Basic base64(username:SECRET)`
+    Basic {
+        /// The user name, without a colon.
+        username: String,
+    },
+    /// `HEADER: SECRET`
+    Header {
+        /// Lower-case field name.
+        header: http::HeaderName,
+    },
+    /// Basic with `x-access-token` for git, Bearer for the API.
+    GithubToken,
+    /// `Authorization: PVEAPIToken=ID=SECRET`
+    ProxmoxToken {
+        /// `user@realm!name`; absent when the file holds `id=secret`.
+        id: Option<String>,
+    },
+}
+
+impl CredentialKind {
+    /// The word that the configuration uses.
+    #[must_use]
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Bearer => "bearer",
+            Self::Basic { .. } => "basic",
+            Self::Header { .. } => "header",
+            Self::GithubToken => "github-token",
+            Self::ProxmoxToken { .. } => "proxmox-token",
+        }
+    }
+}
+
+impl CredentialConfig {
+    /// Whether the binding covers this host.
+    #[must_use]
+    pub fn may_go_to(&self, host: &Host) -> bool {
+        self.hosts.iter().any(|pattern| pattern.matches(host))
+    }
+
+    /// Whether the binding covers everything that a policy's pattern could lead to.
+    #[must_use]
+    pub fn covers(&self, wanted: &HostPattern) -> bool {
+        self.hosts.iter().any(|pattern| pattern.covers(wanted))
+    }
+}
+
+/// Why a configuration is not usable.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration {path}")]
+    Unreadable {
+        /// The file.
+        path: String,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The file was read and is wrong.
+    #[error("{0}")]
+    Invalid(Problems),
+}
+
+/// All problems of one file, in the order of its lines. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, problem) in self.0.iter().enumerate() {
+            if at > 0 {
+                writeln!(f)?;
+            }
+            problem.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl Config {
+    /// Reads and checks a file. Only this file and the user database are looked at.
+    ///
+    /// # Errors
+    /// [`ConfigError::Unreadable`], or [`ConfigError::Invalid`] with every problem.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.display().to_string(),
+            source,
+        })?;
+        Self::parse(&text, path)
+    }
+
+    /// Checks a text that was read from `path`.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] with every problem.
+    pub fn parse(text: &str, path: &Path) -> Result<Self, ConfigError> {
+        parse::parse(text, path, &parse::uid_of)
+    }
+
+    /// The gate's own uid must never be an identity: whatever it sends is not an agent's.
+    ///
+    /// # Errors
+    /// [`ConfigError::Invalid`] naming the identity.
+    pub fn refuse_identity_of(&self, own_uid: u32) -> Result<(), ConfigError> {
+        let identities = self.listen.iter().flat_map(|listen| &listen.identities);
+        let problems: Vec<Problem> = identities
+            .filter(|identity| identity.uid == own_uid)
+            .map(|identity| Problem {
+                file: self.path.display().to_string(),
+                line: 0,
+                key: "listen.identity.uid".to_owned(),
+                text: format!("{} is the gate's own uid", identity.uid),
+                hint: "give the agent a user of its own".to_owned(),
+            })
+            .collect();
+        if problems.is_empty() {
+            Ok(())
+        } else {
+            Err(ConfigError::Invalid(Problems(problems)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,201 @@
+//! `[limits]`: a bound for everything that somebody else can make grow or wait, each with its
+//! default. Durations are whole seconds in the file (`…_seconds`).
+
+use std::time::Duration;
+
+use super::document::Section;
+
+/// Bounds, in force for the whole process unless said otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// `leaf_cache` (1024): certificates kept for reuse.
+    pub leaf_cache: usize,
+    /// `connections` (4096): client connections open at once, all entrances together.
+    pub connections: usize,
+    /// `connections_per_run` (256): client connections open at once of one run or one uid.
+    pub connections_per_run: usize,
+    /// `runs` (1024): runs open at once.
+    pub runs: usize,
+    /// `lease_seconds` (3600): the longest lease a peer may ask for.
+    pub lease: Duration,
+    /// `head_bytes` (65536): the longest request or response head.
+    pub head_bytes: usize,
+    /// `head_headers` (128): the most fields in a head.
+    pub head_headers: usize,
+    /// `head_timeout_seconds` (30): from a connection or the last answer to a complete head.
+    pub head_timeout: Duration,
+    /// `idle_timeout_seconds` (300): the longest silence within one exchange.
+    pub idle_timeout: Duration,
+    /// `handshake_timeout_seconds` (10): TLS with the client, and with the upstream.
+    pub handshake_timeout: Duration,
+    /// `connect_timeout_seconds` (10): resolving and dialling, all addresses together.
+    pub connect_timeout: Duration,
+    /// `response_timeout_seconds` (600): from a request's last byte to the response's head.
+    pub response_timeout: Duration,
+    /// `push_commands_bytes` (1048576): the command list of a push, read before it is judged.
+    pub push_commands_bytes: usize,
+    /// `pool_idle` (4): upstream connections kept idle per authority.
+    pub pool_idle: usize,
+    /// `pool_idle_seconds` (30): how long one is kept.
+    pub pool_idle_timeout: Duration,
+    /// `control_body_bytes` (1048576): a request body on the control socket.
+    pub control_body_bytes: usize,
+    /// `control_connections` (64): control connections open at once.
+    pub control_connections: usize,
+    /// `drain_seconds` (5): what an exchange in flight is given when the gate stops.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            leaf_cache: 1024,
+            connections: 4096,
+            connections_per_run: 256,
+            runs: 1024,
+            lease: Duration::from_secs(3600),
+            head_bytes: 64 * 1024,
+            head_headers: 128,
+            head_timeout: Duration::from_secs(30),
+            idle_timeout: Duration::from_secs(300),
+            handshake_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(10),
+            response_timeout: Duration::from_secs(600),
+            push_commands_bytes: 1024 * 1024,
+            pool_idle: 4,
+            pool_idle_timeout: Duration::from_secs(30),
+            control_body_bytes: 1024 * 1024,
+            control_connections: 64,
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Limits {
+    pub(super) fn read(section: Option<Section<'_, '_>>) -> Self {
+        let mut limits = Self::default();
+        let Some(mut section) = section else {
+            return limits;
+        };
+        count(
+            &mut section,
+            "leaf_cache",
+            1,
+            1 << 20,
+            &mut limits.leaf_cache,
+        );
+        count(
+            &mut section,
+            "connections",
+            1,
+            1 << 20,
+            &mut limits.connections,
+        );
+        count(
+            &mut section,
+            "connections_per_run",
+            1,
+            1 << 16,
+            &mut limits.connections_per_run,
+        );
+        count(&mut section, "runs", 1, 1 << 16, &mut limits.runs);
+        seconds(&mut section, "lease_seconds", &mut limits.lease);
+        // hyper refuses a read buffer under 8 KiB.
+        count(
+            &mut section,
+            "head_bytes",
+            8 * 1024,
+            1 << 20,
+            &mut limits.head_bytes,
+        );
+        count(
+            &mut section,
+            "head_headers",
+            16,
+            4096,
+            &mut limits.head_headers,
+        );
+        seconds(
+            &mut section,
+            "head_timeout_seconds",
+            &mut limits.head_timeout,
+        );
+        seconds(
+            &mut section,
+            "idle_timeout_seconds",
+            &mut limits.idle_timeout,
+        );
+        seconds(
+            &mut section,
+            "handshake_timeout_seconds",
+            &mut limits.handshake_timeout,
+        );
+        seconds(
+            &mut section,
+            "connect_timeout_seconds",
+            &mut limits.connect_timeout,
+        );
+        seconds(
+            &mut section,
+            "response_timeout_seconds",
+            &mut limits.response_timeout,
+        );
+        count(
+            &mut section,
+            "push_commands_bytes",
+            1024,
+            64 << 20,
+            &mut limits.push_commands_bytes,
+        );
+        count(&mut section, "pool_idle", 0, 1024, &mut limits.pool_idle);
+        seconds(
+            &mut section,
+            "pool_idle_seconds",
+            &mut limits.pool_idle_timeout,
+        );
+        count(
+            &mut section,
+            "control_body_bytes",
+            1024,
+            64 << 20,
+            &mut limits.control_body_bytes,
+        );
+        count(
+            &mut section,
+            "control_connections",
+            1,
+            4096,
+            &mut limits.control_connections,
+        );
+        seconds(&mut section, "drain_seconds", &mut limits.drain);
+        section.close();
+        limits
+    }
+}
+
+fn count(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    least: usize,
+    most: usize,
+    into: &mut usize,
+) {
+    let Some(number) = section.integer(key) else {
+        return;
+    };
+    match usize::try_from(number.value) {
+        Ok(value) if (least..=most).contains(&value) => *into = value,
+        Ok(_) | Err(_) => section.problem(
+            number.at,
+            key,
+            format!("{} is not between {least} and {most}", number.value),
+            &format!("leave it out for the default of {into}"),
+        ),
+    }
+}
+
+fn seconds(section: &mut Section<'_, '_>, key: &'static str, into: &mut Duration) {
+    let mut value = usize::try_from(into.as_secs()).unwrap_or(usize::MAX);
+    count(section, key, 1, 86_400, &mut value);
+    *into = Duration::from_secs(u64::try_from(value).unwrap_or(u64::MAX));
+}

@@ -1,0 +1,530 @@
+//! From the document to [`Config`]: one function per table, problems collected as they are met.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use nix::unistd::User;
+use policy::credential::CredentialName;
+use policy::pattern::HostPattern;
+
+use super::document::{At, Problems as Found, Section};
+use super::{
+    Config, ConfigError, Control, CredentialConfig, CredentialKind, Identity, Limits, Listen, Peer,
+    Problems, Profile,
+};
+use crate::boundary::Source;
+
+/// The kernel's answer for a user it cannot name here.
+const OVERFLOW_UID: u32 = 65_534;
+
+const KINDS: [&str; 5] = ["bearer", "basic", "header", "github-token", "proxmox-token"];
+
+type Resolve<'r> = &'r dyn Fn(&str) -> Option<u32>;
+
+/// A user name or a decimal uid.
+pub(super) fn uid_of(user: &str) -> Option<u32> {
+    match user.parse::<u32>() {
+        Ok(uid) => Some(uid),
+        Err(_) => User::from_name(user)
+            .ok()
+            .flatten()
+            .map(|found| found.uid.as_raw()),
+    }
+}
+
+pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Config, ConfigError> {
+    let file = path.display().to_string();
+    let found = Found::new(&file, text);
+    let mut root = Section::document(&found);
+
+    let profiles = profiles(&mut root);
+    let listen = root
+        .section("listen")
+        .and_then(|section| listen(section, &profiles));
+    let control = required(&mut root, "control", "[control] with socket = \"/…\"")
+        .and_then(|section| control(section, &profiles, uid_of));
+    let runs_directory = directory(&mut root, "runs");
+    let board_socket = root.section("board").and_then(|mut section| {
+        let socket = path_key(&mut section, "socket", true);
+        section.close();
+        socket
+    });
+    let ca_directory = directory(&mut root, "ca");
+    let audit_directory = directory(&mut root, "audit");
+    let boundary = boundary(&mut root);
+    let credentials = credentials(&mut root);
+    let limits = Limits::read(root.section("limits"));
+    root.close();
+
+    let problems = found.into_sorted();
+    let parts = (
+        control,
+        runs_directory,
+        ca_directory,
+        audit_directory,
+        boundary,
+    );
+    match parts {
+        (Some(control), Some(runs), Some(ca), Some(audit), Some(boundary))
+            if problems.is_empty() =>
+        {
+            Ok(Config {
+                path: path.to_owned(),
+                listen,
+                control,
+                runs_directory: runs,
+                board_socket,
+                ca_directory: ca,
+                audit_directory: audit,
+                boundary,
+                profiles,
+                credentials,
+                limits,
+            })
+        }
+        (..) => Err(ConfigError::Invalid(Problems(problems))),
+    }
+}
+
+fn required<'p, 't>(
+    root: &mut Section<'p, 't>,
+    key: &'static str,
+    example: &str,
+) -> Option<Section<'p, 't>> {
+    let before = root.has(key);
+    if !before {
+        root.problem(root.at(), key, "is missing", &format!("add {example}"));
+    }
+    root.section(key)
+}
+
+fn directory(root: &mut Section<'_, '_>, key: &'static str) -> Option<PathBuf> {
+    let mut section = required(root, key, &format!("[{key}] with directory = \"/…\""))?;
+    let path = path_key(&mut section, "directory", true);
+    section.close();
+    path
+}
+
+fn path_key(section: &mut Section<'_, '_>, key: &'static str, required: bool) -> Option<PathBuf> {
+    let At { value, at } = match required {
+        true => section.required_string(key, "\"/…\"")?,
+        false => section.string(key)?,
+    };
+    let path = PathBuf::from(&value);
+    if path.is_absolute() {
+        return Some(path);
+    }
+    section.problem(
+        at,
+        key,
+        format!("{value} is not an absolute path"),
+        "start it with /",
+    );
+    None
+}
+
+fn profiles(root: &mut Section<'_, '_>) -> BTreeMap<String, Profile> {
+    let mut profiles = BTreeMap::new();
+    for (name, mut section) in root.named_sections("profile") {
+        let policy = path_key(&mut section, "policy", true);
+        if !is_label(&name.value) {
+            section.problem(name.at, "", "is not a profile name", LABEL_HINT);
+        }
+        section.close();
+        if let Some(policy) = policy {
+            profiles.insert(name.value, Profile { policy });
+        }
+    }
+    profiles
+}
+
+fn listen(mut section: Section<'_, '_>, profiles: &BTreeMap<String, Profile>) -> Option<Listen> {
+    let tcp = section
+        .required_string("tcp", "\"127.0.0.1:3128\"")
+        .and_then(|text| match text.value.parse::<SocketAddr>() {
+            Ok(address) if address.ip().is_loopback() => Some(address),
+            Ok(address) => {
+                section.problem(
+                    text.at,
+                    "tcp",
+                    format!("{address} is not a loopback address"),
+                    "listen on 127.0.0.1 or [::1]: a uid is only known on this machine",
+                );
+                None
+            }
+            Err(_) => {
+                section.problem(
+                    text.at,
+                    "tcp",
+                    format!("{} is not ADDRESS:PORT", text.value),
+                    "write \"127.0.0.1:3128\"",
+                );
+                None
+            }
+        });
+    let mut identities: Vec<Identity> = Vec::new();
+    for mut entry in section.sections("identity") {
+        let uid = entry.integer("uid");
+        if uid.is_none() {
+            entry.problem(
+                entry.at(),
+                "uid",
+                "is missing or unusable",
+                "add uid = 1500",
+            );
+        }
+        let agent = label(&mut entry, "agent");
+        let company = label(&mut entry, "company");
+        let profile = entry.required_string("profile", "\"default\"");
+        if let Some(name) = &profile {
+            known_profile(&entry, name, "profile", profiles);
+        }
+        let uid = uid.and_then(|uid| identity_uid(&entry, &uid));
+        if let Some(uid) = uid
+            && identities.iter().any(|identity| identity.uid == uid)
+        {
+            entry.problem(
+                entry.at(),
+                "uid",
+                format!("{uid} is listed twice"),
+                "keep one of them",
+            );
+        }
+        entry.close();
+        if let (Some(uid), Some(agent), Some(company), Some(profile)) =
+            (uid, agent, company, profile)
+        {
+            identities.push(Identity {
+                uid,
+                agent,
+                company,
+                profile: profile.value,
+            });
+        }
+    }
+    section.close();
+    Some(Listen {
+        tcp: tcp?,
+        identities,
+    })
+}
+
+fn identity_uid(section: &Section<'_, '_>, number: &At<u64>) -> Option<u32> {
+    let problem = match u32::try_from(number.value) {
+        Ok(0) => "uid 0 is never an agent",
+        Ok(OVERFLOW_UID) => "65534 is what the kernel answers for unknown users",
+        Ok(u32::MAX) | Err(_) => "is not a uid",
+        Ok(uid) => return Some(uid),
+    };
+    section.problem(
+        number.at,
+        "uid",
+        problem,
+        "give the agent a user of its own",
+    );
+    None
+}
+
+fn control(
+    mut section: Section<'_, '_>,
+    profiles: &BTreeMap<String, Profile>,
+    uid_of: Resolve<'_>,
+) -> Option<Control> {
+    let socket = path_key(&mut section, "socket", true);
+    let mut peers: BTreeMap<u32, Peer> = BTreeMap::new();
+    for mut entry in section.sections("peer") {
+        if !entry.has("user") {
+            entry.problem(
+                entry.at(),
+                "user",
+                "is missing",
+                "add user = \"NAME\" or user = UID",
+            );
+        }
+        let user = entry.string_or_integer("user");
+        let allowed = entry
+            .strings("profiles")
+            .map(|list| list.value)
+            .unwrap_or_default();
+        for name in &allowed {
+            known_profile(&entry, name, "profiles", profiles);
+        }
+        let inline = entry.boolean("inline").unwrap_or(false);
+        let admin = entry.boolean("admin").unwrap_or(false);
+        if let Some(user) = user {
+            match uid_of(&user.value) {
+                None => entry.problem(
+                    user.at,
+                    "user",
+                    format!("there is no user {}", user.value),
+                    "create it (useradd --system) or give a uid",
+                ),
+                Some(OVERFLOW_UID | u32::MAX) => entry.problem(
+                    user.at,
+                    "user",
+                    format!(
+                        "{} is what the kernel answers for unknown users",
+                        user.value
+                    ),
+                    "give the peer a user of its own",
+                ),
+                Some(uid) if peers.contains_key(&uid) => entry.problem(
+                    user.at,
+                    "user",
+                    format!("{} is listed twice", user.value),
+                    "keep one of them",
+                ),
+                Some(uid) => {
+                    let profiles = allowed.into_iter().map(|name| name.value).collect();
+                    let user = user.value;
+                    peers.insert(
+                        uid,
+                        Peer {
+                            uid,
+                            user,
+                            profiles,
+                            inline,
+                            admin,
+                        },
+                    );
+                }
+            }
+        }
+        entry.close();
+    }
+    section.close();
+    Some(Control {
+        socket: socket?,
+        peers,
+    })
+}
+
+fn boundary(root: &mut Section<'_, '_>) -> Option<Source> {
+    let example = "[boundary] with status = \"/run/portcullis/boundary/status.json\"";
+    let mut section = required(root, "boundary", example)?;
+    let given = (section.has("status"), section.has("external"));
+    let status = path_key(&mut section, "status", false);
+    let external = section.string("external");
+    match given {
+        (true, true) => section.problem(
+            section.at(),
+            "",
+            "has both status and external",
+            "keep status; external is for machines where somebody else enforces the boundary",
+        ),
+        (false, false) => section.problem(
+            section.at(),
+            "",
+            "names no proof",
+            "add status = \"/run/portcullis/boundary/status.json\", or external = \"REASON\"",
+        ),
+        (true, false) | (false, true) => {}
+    }
+    section.close();
+    status
+        .map(Source::Status)
+        .or_else(|| external.map(|reason| Source::External(reason.value)))
+}
+
+fn credentials(root: &mut Section<'_, '_>) -> BTreeMap<CredentialName, CredentialConfig> {
+    let mut credentials = BTreeMap::new();
+    for (name, mut section) in root.named_sections("credential") {
+        let file = path_key(&mut section, "file", true);
+        let hosts = credential_hosts(&mut section);
+        let kind = credential_kind(&mut section);
+        let parsed = match CredentialName::parse(&name.value) {
+            Ok(parsed) => Some(parsed),
+            Err(problem) => {
+                section.problem(
+                    name.at,
+                    "",
+                    problem.to_string(),
+                    "rename it, here and in policies",
+                );
+                None
+            }
+        };
+        section.close();
+        if let (Some(name), Some(kind), Some(file), Some(hosts)) = (parsed, kind, file, hosts) {
+            credentials.insert(
+                name.clone(),
+                CredentialConfig {
+                    name,
+                    kind,
+                    file,
+                    hosts,
+                },
+            );
+        }
+    }
+    credentials
+}
+
+fn credential_hosts(section: &mut Section<'_, '_>) -> Option<Vec<HostPattern>> {
+    const HINT: &str = "add hosts = [\"api.example.com\"]: the secret can then go nowhere else";
+    if !section.has("hosts") {
+        section.problem(section.at(), "hosts", "is missing", HINT);
+    }
+    let list = section.strings("hosts")?;
+    if list.value.is_empty() {
+        section.problem(list.at, "hosts", "is empty", HINT);
+        return None;
+    }
+    let mut hosts = Vec::new();
+    for text in &list.value {
+        match HostPattern::parse(&text.value) {
+            Ok(pattern) => hosts.push(pattern),
+            Err(problem) => {
+                section.problem(text.at, "hosts", problem, "write a host name or *.suffix");
+            }
+        }
+    }
+    (hosts.len() == list.value.len()).then_some(hosts)
+}
+
+fn credential_kind(section: &mut Section<'_, '_>) -> Option<CredentialKind> {
+    let kind = section.required_string("kind", "\"bearer\"");
+    let word = kind.as_ref().map_or("", |kind| kind.value.as_str());
+    for (key, of) in [
+        ("username", "basic"),
+        ("header", "header"),
+        ("id", "proxmox-token"),
+    ] {
+        if section.has(key) && word != of && !word.is_empty() {
+            let text = format!("belongs to kind = \"{of}\", not \"{word}\"");
+            section.problem(section.at(), key, text, "remove it or change the kind");
+        }
+    }
+    let username = match word {
+        "basic" => section.required_string("username", "\"NAME\""),
+        _ => section.string("username"),
+    };
+    let header = match word {
+        "header" => section.required_string("header", "\"X-Api-Key\""),
+        _ => section.string("header"),
+    };
+    let id = section.string("id");
+    let kind = kind?;
+    match kind.value.as_str() {
+        "bearer" => Some(CredentialKind::Bearer),
+        "github-token" => Some(CredentialKind::GithubToken),
+        "basic" => basic(section, username?),
+        "header" => named_header(section, &header?),
+        "proxmox-token" => proxmox(section, id),
+        other => {
+            let nearest = KINDS
+                .into_iter()
+                .max_by(|a, b| {
+                    strsim::jaro_winkler(other, a).total_cmp(&strsim::jaro_winkler(other, b))
+                })
+                .unwrap_or("bearer");
+            section.problem(
+                kind.at,
+                "kind",
+                format!("{other} is not a kind of credential"),
+                &format!("did you mean {nearest}? kinds: {}", KINDS.join(", ")),
+            );
+            None
+        }
+    }
+}
+
+fn basic(section: &Section<'_, '_>, username: At<String>) -> Option<CredentialKind> {
+    let bad = |c: char| c == ':' || !(c.is_ascii_graphic() || c == ' ');
+    if username.value.contains(bad) {
+        section.problem(
+            username.at,
+            "username",
+            "holds a colon or an unprintable character",
+            "HTTP Basic cannot carry it: use another user name",
+        );
+        return None;
+    }
+    Some(CredentialKind::Basic {
+        username: username.value,
+    })
+}
+
+fn named_header(section: &Section<'_, '_>, header: &At<String>) -> Option<CredentialKind> {
+    /// Fields that frame or route a message: a secret in them would change what is sent where.
+    const RESERVED: [&str; 9] = [
+        "host",
+        "connection",
+        "content-length",
+        "transfer-encoding",
+        "te",
+        "trailer",
+        "upgrade",
+        "proxy-authorization",
+        "proxy-connection",
+    ];
+    let name = http::HeaderName::from_bytes(header.value.as_bytes()).ok();
+    match name {
+        Some(name) if !RESERVED.contains(&name.as_str()) => {
+            Some(CredentialKind::Header { header: name })
+        }
+        Some(_) | None => {
+            section.problem(
+                header.at,
+                "header",
+                format!("{} cannot carry a credential", header.value),
+                "write a field name such as \"X-Api-Key\"",
+            );
+            None
+        }
+    }
+}
+
+fn proxmox(section: &Section<'_, '_>, id: Option<At<String>>) -> Option<CredentialKind> {
+    if let Some(id) = &id
+        && !crate::credential::is_proxmox_id(&id.value)
+    {
+        section.problem(
+            id.at,
+            "id",
+            "is not of the form user@realm!name",
+            "copy the token ID as Proxmox shows it, such as \"agent@pve!ci\", without the secret",
+        );
+        return None;
+    }
+    Some(CredentialKind::ProxmoxToken {
+        id: id.map(|id| id.value),
+    })
+}
+
+const LABEL_HINT: &str = "use 1 to 128 printable ASCII characters without spaces at the ends";
+
+fn label(section: &mut Section<'_, '_>, key: &'static str) -> Option<String> {
+    let text = section.required_string(key, "\"NAME\"")?;
+    if is_label(&text.value) {
+        return Some(text.value);
+    }
+    section.problem(text.at, key, "is not a short label", LABEL_HINT);
+    None
+}
+
+/// The same shape as the fields of `policy::grant::Grant`.
+fn is_label(text: &str) -> bool {
+    (1..=128).contains(&text.len())
+        && text
+            .bytes()
+            .all(|byte| byte == b' ' || byte.is_ascii_graphic())
+        && text.trim() == text
+}
+
+fn known_profile(
+    section: &Section<'_, '_>,
+    name: &At<String>,
+    key: &str,
+    profiles: &BTreeMap<String, Profile>,
+) {
+    if !profiles.contains_key(&name.value) {
+        section.problem(
+            name.at,
+            key,
+            format!("there is no profile {}", name.value),
+            &format!("add [profile.{}] with policy = \"/…\"", name.value),
+        );
+    }
+}

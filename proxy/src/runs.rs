@@ -1,0 +1,595 @@
+//! Runs: who may use which socket, for how long, judged by which policy.
+//!
+//! A run is a lease. It ends when it is closed, when nobody extends it, or when a higher epoch of
+//! the same run is opened; whatever the reason, its live streams are cut and that epoch never opens
+//! again. Grants are not kept over a restart of the gate, but the runs' directories are: they are
+//! bound into containers, where a directory made anew would never appear.
+
+mod directory;
+mod ended;
+mod lease;
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use policy::grant::{Grant, OpenRun, OpenedRun, PeerUids, RunId, RunView};
+use tokio::net::UnixListener;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
+use zeroize::Zeroize;
+
+use crate::audit::Audit;
+use crate::config::Peer;
+use crate::policies::{LoadedPolicy, Policies, PolicyError};
+use crate::vault::{Secret, VaultError};
+
+use directory::RunsDirectory;
+use ended::Ended;
+
+/// A listener of a run that has just been opened.
+pub type NewListener = (Arc<Run>, UnixListener);
+
+/// One open run.
+#[allow(missing_debug_implementations, reason = "holds the run's token")]
+pub struct Run {
+    /// Whose run it is.
+    pub grant: Grant,
+    /// The epoch that is open.
+    pub epoch: u64,
+    /// Which host uids may use the socket.
+    pub peer_uids: PeerUids,
+    /// The token injected towards the board.
+    pub board_token: Option<Secret>,
+    /// Connections open now; whoever serves one counts it.
+    pub connections: AtomicU64,
+    /// The socket's path.
+    pub socket: PathBuf,
+    /// Who opened it.
+    pub opened_by: u32,
+    policy: watch::Receiver<Arc<LoadedPolicy>>,
+    /// Keeps an inline policy's channel open.
+    _inline: Option<watch::Sender<Arc<LoadedPolicy>>>,
+    inline_hash: Option<String>,
+    deadline: watch::Sender<Instant>,
+    closed: watch::Sender<bool>,
+}
+
+impl Run {
+    /// The run's name.
+    #[must_use]
+    pub fn id(&self) -> &RunId {
+        &self.grant.run
+    }
+
+    /// The policy in force at this moment. Ask for every request: a reload changes it.
+    #[must_use]
+    pub fn policy(&self) -> Arc<LoadedPolicy> {
+        Arc::clone(&self.policy.borrow())
+    }
+
+    /// Tells when the policy changes, for streams that are to be judged again.
+    #[must_use]
+    pub fn policy_changes(&self) -> watch::Receiver<Arc<LoadedPolicy>> {
+        self.policy.clone()
+    }
+
+    /// Becomes `true` when the run ends; the sender lives as long as the run.
+    #[must_use]
+    pub fn closed(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
+    }
+
+    /// Whether the run has ended, its lease included.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        *self.closed.borrow() || *self.deadline.borrow() <= Instant::now()
+    }
+
+    fn view(&self) -> RunView {
+        let left = self
+            .deadline
+            .borrow()
+            .saturating_duration_since(Instant::now());
+        RunView {
+            grant: self.grant.clone(),
+            epoch: self.epoch,
+            peer_uids: self.peer_uids,
+            lease_seconds_left: left.as_secs(),
+            socket: self.socket.display().to_string(),
+            policy_hash: self.policy().hash.clone(),
+            connections: self.connections.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Why a run was not opened, extended or closed.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The path and the body name different runs.
+    #[error("the path names run {path}, the grant names run {grant}")]
+    Mismatch {
+        /// From the path.
+        path: RunId,
+        /// From the body.
+        grant: RunId,
+    },
+    /// The peer may not open this profile.
+    #[error("{user} may not open runs with profile {profile}: see [[control.peer]]")]
+    Profile {
+        /// The peer.
+        user: String,
+        /// The profile.
+        profile: String,
+    },
+    /// The peer may not send a policy.
+    #[error("{user} may not send a policy of its own: see inline in [[control.peer]]")]
+    Inline {
+        /// The peer.
+        user: String,
+    },
+    /// The run belongs to somebody else.
+    #[error("run {run} was opened by another peer")]
+    NotYours {
+        /// The run.
+        run: RunId,
+    },
+    /// The policy that was sent is broken.
+    #[error("{0}")]
+    Policy(PolicyError),
+    /// That epoch, or a later one, has ended or been superseded.
+    #[error("epoch {epoch} of run {run} has ended; the next that may open is {next}")]
+    Ended {
+        /// The run.
+        run: RunId,
+        /// The epoch asked for.
+        epoch: u64,
+        /// The lowest that may still open.
+        next: u64,
+    },
+    /// The same epoch is open with other contents.
+    #[error("epoch {epoch} of run {run} is open with another grant, uid range, token or policy")]
+    Conflict {
+        /// The run.
+        run: RunId,
+        /// The epoch.
+        epoch: u64,
+    },
+    /// No such run is open.
+    #[error("run {run} is not open")]
+    NotOpen {
+        /// The run.
+        run: RunId,
+    },
+    /// The lease is too long or nothing.
+    #[error("a lease is 1 to {most} seconds")]
+    Lease {
+        /// The longest.
+        most: u64,
+    },
+    /// The range holds the gate's own uid.
+    #[error("the uid range holds the gate's own uid")]
+    OwnUid,
+    /// Too many runs are open.
+    #[error("{most} runs are open, which is the limit")]
+    Full {
+        /// The limit.
+        most: usize,
+    },
+    /// The token cannot be kept.
+    #[error("the run's token cannot be kept")]
+    Token(#[source] VaultError),
+    /// The socket cannot be made.
+    #[error("cannot make the socket {path}: {problem}")]
+    Socket {
+        /// The socket or its directory.
+        path: String,
+        /// What the system said.
+        problem: String,
+    },
+    /// Nobody accepts connections any more.
+    #[error("the gate is stopping")]
+    Stopping,
+}
+
+/// What opening runs is held to.
+#[derive(Debug, Clone)]
+pub struct RunsSettings {
+    /// Where the runs' directories are.
+    pub directory: PathBuf,
+    /// Runs open at once.
+    pub most: usize,
+    /// The longest lease.
+    pub lease: Duration,
+    /// The gate's own uid.
+    pub own_uid: u32,
+}
+
+/// All open runs.
+#[allow(
+    missing_debug_implementations,
+    reason = "GET /v1/runs shows it through views()"
+)]
+pub struct Runs {
+    settings: RunsSettings,
+    directory: RunsDirectory,
+    policies: Arc<Policies>,
+    audit: Arc<Audit>,
+    new_listeners: mpsc::Sender<NewListener>,
+    /// Held while a run is opened or ended; never across an await.
+    table: Mutex<Table>,
+}
+
+struct Table {
+    open: HashMap<RunId, Arc<Run>>,
+    ended: Ended,
+}
+
+impl Runs {
+    /// Makes the directory if need be and reads which epochs have ended.
+    ///
+    /// # Errors
+    /// [`RunError::Socket`] when the directory cannot be used.
+    pub fn new(
+        settings: RunsSettings,
+        policies: Arc<Policies>,
+        audit: Arc<Audit>,
+        new_listeners: mpsc::Sender<NewListener>,
+    ) -> Result<Self, RunError> {
+        let failed = |path: &Path, problem: std::io::Error| RunError::Socket {
+            path: path.display().to_string(),
+            problem: problem.to_string(),
+        };
+        let directory = RunsDirectory::open(&settings.directory)
+            .map_err(|problem| failed(&settings.directory, problem))?;
+        let ended = Ended::load(&settings.directory)
+            .map_err(|problem| failed(&settings.directory, problem))?;
+        let table = Mutex::new(Table {
+            open: HashMap::new(),
+            ended,
+        });
+        Ok(Self {
+            settings,
+            directory,
+            policies,
+            audit,
+            new_listeners,
+            table,
+        })
+    }
+
+    /// Opens a run, or says again that it is open. Needs a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub async fn open(
+        self: &Arc<Self>,
+        id: &RunId,
+        mut request: OpenRun,
+        peer: &Peer,
+    ) -> Result<OpenedRun, RunError> {
+        let permit = self
+            .new_listeners
+            .reserve()
+            .await
+            .map_err(|_| RunError::Stopping)?;
+        let token = request.board_token.take();
+        let opened = self.open_now(id, &request, token, peer);
+        if let Some(text) = &mut request.policy {
+            text.zeroize();
+        }
+        let (answer, fresh) = opened?;
+        if let Some(fresh) = fresh {
+            lease::watch(Arc::clone(self), Arc::clone(&fresh.0));
+            permit.send(fresh);
+        }
+        Ok(answer)
+    }
+
+    fn open_now(
+        &self,
+        id: &RunId,
+        request: &OpenRun,
+        token: Option<String>,
+        peer: &Peer,
+    ) -> Result<(OpenedRun, Option<NewListener>), RunError> {
+        // Into protected memory first: every way out of here then wipes it.
+        let token = token
+            .map(Secret::take_text)
+            .transpose()
+            .map_err(RunError::Token)?;
+        self.check(id, request, peer)?;
+        let inline = match &request.policy {
+            Some(text) => Some(self.policies.inline(text).map_err(RunError::Policy)?),
+            None => None,
+        };
+        let lease = Duration::from_secs(request.lease_seconds.into());
+
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(next) = table.ended.refuses(id, request.epoch) {
+            return Err(RunError::Ended {
+                run: id.clone(),
+                epoch: request.epoch,
+                next,
+            });
+        }
+        if let Some(open) = table.open.get(id) {
+            if !may_manage(peer, open) {
+                return Err(RunError::NotYours { run: id.clone() });
+            }
+            if request.epoch < open.epoch {
+                let (run, next) = (id.clone(), open.epoch);
+                return Err(RunError::Ended {
+                    run,
+                    epoch: request.epoch,
+                    next,
+                });
+            }
+            if request.epoch == open.epoch && !open.is_closed() {
+                let hash = inline.as_ref().map(|policy| &policy.hash);
+                let same = open.grant == request.grant
+                    && open.peer_uids == request.peer_uids
+                    && open.inline_hash.as_ref() == hash
+                    && same_token(open.board_token.as_ref(), token.as_ref());
+                if !same {
+                    return Err(RunError::Conflict {
+                        run: id.clone(),
+                        epoch: request.epoch,
+                    });
+                }
+                open.deadline.send_replace(Instant::now() + lease);
+                return Ok((answer(open, request.lease_seconds), None));
+            }
+            let former = Arc::clone(open);
+            self.end(&mut table, &former, "superseded by a later epoch");
+            if let Some(next) = table.ended.refuses(id, request.epoch) {
+                return Err(RunError::Ended {
+                    run: id.clone(),
+                    epoch: request.epoch,
+                    next,
+                });
+            }
+        }
+        if table.open.len() >= self.settings.most {
+            return Err(RunError::Full {
+                most: self.settings.most,
+            });
+        }
+        let fresh = self.make(id, request, token, inline, lease, peer)?;
+        table.open.insert(id.clone(), Arc::clone(&fresh.0));
+        drop(table);
+        self.record(&fresh.0, "run opened");
+        Ok((answer(&fresh.0, request.lease_seconds), Some(fresh)))
+    }
+
+    fn check(&self, id: &RunId, request: &OpenRun, peer: &Peer) -> Result<(), RunError> {
+        if *id != request.grant.run {
+            let grant = request.grant.run.clone();
+            return Err(RunError::Mismatch {
+                path: id.clone(),
+                grant,
+            });
+        }
+        match &request.policy {
+            Some(_) if !peer.inline => {
+                return Err(RunError::Inline {
+                    user: peer.user.clone(),
+                });
+            }
+            Some(_) => {}
+            None if !peer.profiles.contains(&request.grant.profile) => {
+                let profile = request.grant.profile.clone();
+                return Err(RunError::Profile {
+                    user: peer.user.clone(),
+                    profile,
+                });
+            }
+            None => {}
+        }
+        let most = self.settings.lease.as_secs();
+        if request.lease_seconds == 0 || u64::from(request.lease_seconds) > most {
+            return Err(RunError::Lease { most });
+        }
+        if request.peer_uids.contains(self.settings.own_uid) {
+            return Err(RunError::OwnUid);
+        }
+        Ok(())
+    }
+
+    fn make(
+        &self,
+        id: &RunId,
+        request: &OpenRun,
+        board_token: Option<Secret>,
+        inline: Option<LoadedPolicy>,
+        lease: Duration,
+        peer: &Peer,
+    ) -> Result<NewListener, RunError> {
+        let (inline_hash, policy, sender) = match inline {
+            Some(policy) => {
+                let hash = policy.hash.clone();
+                let (sender, receiver) = watch::channel(Arc::new(policy));
+                (Some(hash), receiver, Some(sender))
+            }
+            None => {
+                let profile = &request.grant.profile;
+                let policy = self
+                    .policies
+                    .watch(profile)
+                    .ok_or_else(|| RunError::Profile {
+                        user: peer.user.clone(),
+                        profile: profile.clone(),
+                    })?;
+                (None, policy, None)
+            }
+        };
+        let socket = self.directory.socket(id);
+        let failed = |problem: std::io::Error| RunError::Socket {
+            path: socket.display().to_string(),
+            problem: problem.to_string(),
+        };
+        let listener = self.directory.bind(id).map_err(failed)?;
+        let listener = UnixListener::from_std(listener).map_err(failed)?;
+        let run = Run {
+            grant: request.grant.clone(),
+            epoch: request.epoch,
+            peer_uids: request.peer_uids,
+            board_token,
+            connections: AtomicU64::new(0),
+            socket,
+            opened_by: peer.uid,
+            policy,
+            _inline: sender,
+            inline_hash,
+            deadline: watch::Sender::new(Instant::now() + lease),
+            closed: watch::Sender::new(false),
+        };
+        Ok((Arc::new(run), listener))
+    }
+
+    /// Prolongs an open run by the lease it was opened with, or by `seconds`.
+    ///
+    /// # Errors
+    /// [`RunError`]
+    pub fn extend(
+        &self,
+        id: &RunId,
+        epoch: u64,
+        seconds: Option<u32>,
+        peer: &Peer,
+    ) -> Result<RunView, RunError> {
+        const DEFAULT_SECONDS: u32 = 60;
+        let seconds = seconds.unwrap_or(DEFAULT_SECONDS);
+        let most = self.settings.lease.as_secs();
+        if seconds == 0 || u64::from(seconds) > most {
+            return Err(RunError::Lease { most });
+        }
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let run = table
+            .open
+            .get(id)
+            .ok_or_else(|| RunError::NotOpen { run: id.clone() })?;
+        if !may_manage(peer, run) {
+            return Err(RunError::NotYours { run: id.clone() });
+        }
+        if run.epoch != epoch || run.is_closed() {
+            let next = run.epoch.saturating_add(u64::from(run.is_closed()));
+            return Err(RunError::Ended {
+                run: id.clone(),
+                epoch,
+                next,
+            });
+        }
+        run.deadline
+            .send_replace(Instant::now() + Duration::from_secs(seconds.into()));
+        Ok(run.view())
+    }
+
+    /// Ends a run and every epoch up to this one. Saying it again is no error; that the run was
+    /// open is the answer.
+    ///
+    /// # Errors
+    /// [`RunError::NotYours`], or [`RunError::Conflict`] when a later epoch is open.
+    pub fn close(&self, id: &RunId, epoch: u64, peer: &Peer) -> Result<bool, RunError> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let was_open = match table.open.get(id).cloned() {
+            Some(run) if !may_manage(peer, &run) => {
+                return Err(RunError::NotYours { run: id.clone() });
+            }
+            Some(run) if run.epoch > epoch => {
+                return Err(RunError::Conflict {
+                    run: id.clone(),
+                    epoch: run.epoch,
+                });
+            }
+            Some(run) => {
+                self.end(&mut table, &run, "run closed");
+                true
+            }
+            None => false,
+        };
+        // Also an epoch that this process never saw: it may have been open before a restart.
+        table.ended.add(id, epoch);
+        drop(table);
+        self.directory.remove(id);
+        Ok(was_open)
+    }
+
+    /// The open run of this name.
+    #[must_use]
+    pub fn get(&self, id: &RunId) -> Option<Arc<Run>> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.open.get(id).filter(|run| !run.is_closed()).cloned()
+    }
+
+    /// All open runs, ordered by name.
+    #[must_use]
+    pub fn views(&self) -> Vec<RunView> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views: Vec<RunView> = table.open.values().map(|run| run.view()).collect();
+        views.sort_by(|a, b| a.grant.run.cmp(&b.grant.run));
+        views
+    }
+
+    fn expire(&self, run: &Arc<Run>) {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        if *run.deadline.borrow() <= Instant::now() {
+            self.end(&mut table, run, "run ended: its lease was not extended");
+        }
+    }
+
+    /// Cuts the streams, forgets the grant and lets the epoch never open again. The directory
+    /// stays: a container may still have it bound and a later epoch may need it.
+    fn end(&self, table: &mut Table, run: &Arc<Run>, why: &str) {
+        if run.closed.send_replace(true) {
+            return;
+        }
+        table.ended.add(run.id(), run.epoch);
+        let current = table
+            .open
+            .get(run.id())
+            .is_some_and(|open| Arc::ptr_eq(open, run));
+        if current {
+            table.open.remove(run.id());
+            self.directory.unbind(run.id());
+        }
+        self.record(run, why);
+    }
+
+    fn record(&self, run: &Run, what: &str) {
+        use policy::record::{Record, RecordKind};
+        let mut record = Record::new(RecordKind::Event, &crate::audit::new_id(), "").of(&run.grant);
+        record.policy_hash = Some(run.policy().hash.clone());
+        record.reason = Some(format!("{what} (epoch {})", run.epoch));
+        if let Err(problem) = self.audit.append(record) {
+            tracing::error!("{problem}; not recorded: {what}, run {}", run.id());
+        }
+    }
+}
+
+fn may_manage(peer: &Peer, run: &Run) -> bool {
+    peer.admin || peer.uid == run.opened_by
+}
+
+fn same_token(one: Option<&Secret>, other: Option<&Secret>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.expose() == other.expose(),
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+fn answer(run: &Run, lease_seconds: u32) -> OpenedRun {
+    let directory = run.socket.parent().unwrap_or(&run.socket);
+    OpenedRun {
+        socket_dir: directory.display().to_string(),
+        socket: run.socket.display().to_string(),
+        epoch: run.epoch,
+        lease_seconds,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! Epochs that have ended, remembered over restarts of the gate.
+//!
+//! A line `RUN EPOCH` is appended to `.ended` in the runs' directory for each; that directory lives
+//! as long as the machine is up, and so do the containers that could still want an old epoch.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use policy::grant::RunId;
+
+const FILE: &str = ".ended";
+/// Runs remembered; the oldest are forgotten first. At most about 6 MiB.
+const REMEMBERED: usize = 65_536;
+
+#[derive(Debug)]
+pub(super) struct Ended {
+    /// The highest epoch of each run that has ended.
+    highest: HashMap<RunId, u64>,
+    order: VecDeque<RunId>,
+    file: File,
+}
+
+impl Ended {
+    pub(super) fn load(directory: &Path) -> std::io::Result<Self> {
+        let path = directory.join(FILE);
+        let mut highest = HashMap::new();
+        let mut order = VecDeque::new();
+        match File::open(&path) {
+            Ok(file) => {
+                for line in BufReader::new(file).lines() {
+                    if let Some((id, epoch)) = parse(&line?) {
+                        remember(&mut highest, &mut order, &id, epoch);
+                    }
+                }
+            }
+            Err(problem) if problem.kind() == ErrorKind::NotFound => {}
+            Err(problem) => return Err(problem),
+        }
+        let file = rewrite(&path, &highest, &order)?;
+        Ok(Self {
+            highest,
+            order,
+            file,
+        })
+    }
+
+    /// The lowest epoch that may still open, if this one may not.
+    pub(super) fn refuses(&self, id: &RunId, epoch: u64) -> Option<u64> {
+        let highest = *self.highest.get(id)?;
+        (epoch <= highest).then(|| highest.saturating_add(1))
+    }
+
+    pub(super) fn add(&mut self, id: &RunId, epoch: u64) {
+        if self.refuses(id, epoch).is_some() {
+            return;
+        }
+        remember(&mut self.highest, &mut self.order, id, epoch);
+        // Within this process the memory above decides; the file is for the next one.
+        if let Err(problem) = writeln!(self.file, "{id} {epoch}") {
+            tracing::error!("cannot remember over a restart that run {id} has ended: {problem}");
+        }
+    }
+}
+
+fn remember(
+    highest: &mut HashMap<RunId, u64>,
+    order: &mut VecDeque<RunId>,
+    id: &RunId,
+    epoch: u64,
+) {
+    match highest.get_mut(id) {
+        Some(known) => *known = epoch.max(*known),
+        None => {
+            highest.insert(id.clone(), epoch);
+            order.push_back(id.clone());
+            if order.len() > REMEMBERED
+                && let Some(oldest) = order.pop_front()
+            {
+                highest.remove(&oldest);
+            }
+        }
+    }
+}
+
+/// A line that was cut short by a crash names nothing.
+fn parse(line: &str) -> Option<(RunId, u64)> {
+    let (id, epoch) = line.split_once(' ')?;
+    Some((RunId::parse(id).ok()?, epoch.parse().ok()?))
+}
+
+/// Writes what is remembered into a fresh file in one step, and leaves it open for more.
+fn rewrite(
+    path: &Path,
+    highest: &HashMap<RunId, u64>,
+    order: &VecDeque<RunId>,
+) -> std::io::Result<File> {
+    let mut fresh = path.as_os_str().to_owned();
+    fresh.push(".new");
+    let fresh = PathBuf::from(fresh);
+    match std::fs::remove_file(&fresh) {
+        Ok(()) => {}
+        Err(problem) if problem.kind() == ErrorKind::NotFound => {}
+        Err(problem) => return Err(problem),
+    }
+    let mut file = OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&fresh)?;
+    let mut text = String::new();
+    for id in order {
+        use std::fmt::Write as _;
+        let epoch = highest.get(id).copied().unwrap_or(0);
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{id} {epoch}");
+    }
+    file.write_all(text.as_bytes())?;
+    std::fs::rename(&fresh, path)?;
+    Ok(file)
+}
