@@ -3,15 +3,50 @@
 use crate::authority::{Authority, Scheme};
 use crate::credential::CredentialName;
 use crate::diagnostics::Diagnostics;
-use crate::pattern::HostPattern;
-use crate::permit::{Permit, Route, RuleId};
+use crate::explain::Explain;
+use crate::index::Index;
+use crate::path::{PathError, Target};
+use crate::pattern::Method;
+use crate::permit::{Permit, Route};
+use crate::push;
+use crate::record::RecordFacts;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Facts, Inspection, Request};
+use crate::service::{Destination, Service, ServiceView};
+use crate::{expand, source};
 
 /// A policy that was read without a problem. The empty policy permits nothing.
+///
+/// ```
+/// use policy::authority::{Authority, Scheme};
+/// use policy::{Decision, Facts, Policy, Request, Routing};
+///
+/// let text = r#"
+/// [[service]]
+/// id = "example"
+/// kind = "http"
+/// host = "api.example.com"
+/// allow = ["GET /v1/**"]
+/// credential = "example"
+/// "#;
+/// let policy = Policy::parse(text, "example.toml").map_err(|problems| problems.to_string())?;
+/// let authority = Authority::parse("api.example.com:443").map_err(|error| error.to_string())?;
+/// let Routing::Route(route) = policy.route(Scheme::Https, &authority) else { panic!("listed") };
+/// let ask = |method, target| {
+///     let request = Request { scheme: Scheme::Https, authority: &authority, method, target };
+///     policy.decide(&route, &request, &Facts::None)
+/// };
+/// assert!(matches!(ask("GET", "/v1/items?page=2"), Decision::Permit(permit)
+///     if permit.credential().is_some_and(|name| name.as_str() == "example")));
+/// assert!(matches!(ask("DELETE", "/v1/items"), Decision::Refuse(refusal)
+///     if refusal.code.as_str() == "method_not_allowed"));
+/// # Ok::<(), String>(())
+/// ```
 #[derive(Debug, Clone, Default)]
 pub struct Policy {
-    services: Vec<ServiceView>,
+    services: Vec<Service>,
+    views: Vec<ServiceView>,
+    index: Index,
 }
 
 /// May this authority be reached at all?
@@ -34,48 +69,14 @@ pub enum Decision {
     Inspect(Inspection),
 }
 
-/// Where a service leads.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Destination {
-    /// The scheme.
-    pub scheme: Scheme,
-    /// The host or the hosts.
-    pub host: HostPattern,
-    /// The port.
-    pub port: u16,
-}
-
-/// One service, for people to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServiceView {
-    /// The service's id.
-    pub id: RuleId,
-    /// The kind that it was written as.
-    pub kind: String,
-    /// Where it leads.
-    pub destinations: Vec<Destination>,
-    /// The credential it injects.
-    pub credential: Option<CredentialName>,
-    /// What it allows, as `METHOD /path` lines.
-    pub allow: Vec<String>,
-    /// What it denies.
-    pub deny: Vec<String>,
-    /// Which pushes it judges, as `POST /path` lines.
-    pub push: Vec<String>,
-    /// The refs that may be pushed.
-    pub refs: Vec<String>,
-    /// Why the service is there.
-    pub why: Option<String>,
-}
-
 impl Policy {
-    /// Reads a policy text. All problems are reported in one pass.
+    /// Reads a policy text. All problems are reported in one pass; `source_name` is what they call
+    /// the text. An empty text is a policy that permits nothing.
     ///
     /// # Errors
     /// [`Diagnostics`], never empty.
     pub fn parse(text: &str, source_name: &str) -> Result<Self, Diagnostics> {
-        let _ = (text, source_name);
-        Ok(Self::empty())
+        source::parse(text, source_name).map(Self::from_services)
     }
 
     /// The policy that permits nothing.
@@ -87,12 +88,12 @@ impl Policy {
     /// The services, ordered by id.
     #[must_use]
     pub fn services(&self) -> &[ServiceView] {
-        &self.services
+        &self.views
     }
 
     /// Which credential may go where, for the gate to check against its own binding.
     pub fn credentials(&self) -> impl Iterator<Item = (&CredentialName, &Destination)> {
-        self.services.iter().flat_map(|service| {
+        self.views.iter().flat_map(|service| {
             service.credential.iter().flat_map(|name| {
                 service
                     .destinations
@@ -102,21 +103,28 @@ impl Policy {
         })
     }
 
-    /// The policy as TOML with every kind expanded into plain rules.
+    /// The policy as TOML with every kind expanded into plain rules. Reading it again gives a
+    /// policy that decides the same.
     #[must_use]
     pub fn expanded(&self) -> String {
-        String::from("version = 1\n")
+        expand::toml(&self.services)
     }
 
-    /// Whether the authority may be reached at all, and how.
+    /// Whether the authority may be reached at all, and how. The narrowest service that opens it
+    /// says how; the loader has made sure that equally narrow ones agree.
     #[must_use]
     pub fn route(&self, scheme: Scheme, authority: &Authority) -> Routing {
-        let _ = scheme;
-        Routing::Refuse(Refusal::new(
-            Code::DestinationNotListed,
-            &format!("{authority} is not listed in this policy"),
-            "add a [[service]] with this host to the policy",
-        ))
+        match self
+            .listed(scheme, authority)
+            .find(|service| service.opens())
+        {
+            Some(service) => Routing::Route(Route {
+                scheme,
+                authority: authority.clone(),
+                reach: service.reach.clone(),
+            }),
+            None => Routing::Refuse(self.explain().unlisted(scheme, authority)),
+        }
     }
 
     /// Judges one request on its route.
@@ -125,11 +133,170 @@ impl Policy {
     /// already inspected passes [`Facts::Push`] or [`Facts::Unreadable`], never [`Facts::None`].
     #[must_use]
     pub fn decide(&self, route: &Route, request: &Request<'_>, facts: &Facts) -> Decision {
-        let _ = (route, facts);
-        Decision::Refuse(Refusal::new(
-            Code::DestinationNotListed,
-            &format!("{} is not listed in this policy", request.authority),
-            "add a [[service]] with this host to the policy",
-        ))
+        match self.judge(route, request, facts) {
+            Ok(decision) => decision,
+            Err(refusal) => Decision::Refuse(refusal),
+        }
+    }
+
+    fn judge(
+        &self,
+        route: &Route,
+        request: &Request<'_>,
+        facts: &Facts,
+    ) -> Result<Decision, Refusal> {
+        let explain = self.explain();
+        if route.scheme != request.scheme || route.authority != *request.authority {
+            return Err(explain.mismatch(route, request));
+        }
+        let listed: Vec<&Service> = self.listed(request.scheme, request.authority).collect();
+        if !listed.iter().any(|service| service.opens()) {
+            return Err(explain.unlisted(request.scheme, request.authority));
+        }
+        let method = Method::parse(request.method).ok_or_else(|| explain.odd_method(request))?;
+        let target = Target::parse(request.target).map_err(malformed)?;
+
+        // Deny first, over every service of this authority: nothing can switch it off.
+        let denying = listed
+            .iter()
+            .filter(|service| {
+                service
+                    .deny
+                    .iter()
+                    .any(|entry| entry.denies(method, &target))
+            })
+            .min_by_key(|service| &service.id);
+        if let Some(service) = denying {
+            return Err(explain.denied(service, request));
+        }
+
+        // Where a rule judges pushes, only such rules count: a broad `POST /**` beside it must not
+        // become the way round `refs`.
+        let judging: Vec<&Service> = listed
+            .iter()
+            .copied()
+            .filter(|service| {
+                service.push.iter().any(|entry| {
+                    entry.covers_method(method) && entry.covers_target(&target, service.case)
+                })
+            })
+            .collect();
+        if !judging.is_empty() {
+            return match push::judge(&judging, facts) {
+                push::Judgement::Inspect => Ok(Decision::Inspect(Inspection::ReceivePack)),
+                push::Judgement::Allow(allowing, summary) => {
+                    permit(&allowing, request, Some(summary))
+                }
+                push::Judgement::Refuse(refusal) => Err(refusal),
+            };
+        }
+
+        let allowing: Vec<&Service> = listed
+            .iter()
+            .copied()
+            .filter(|service| {
+                service.allow.iter().any(|entry| {
+                    entry.covers_method(method) && entry.covers_target(&target, service.case)
+                })
+            })
+            .collect();
+        if allowing.is_empty() {
+            return Err(explain.not_allowed(&listed, request, &target));
+        }
+        permit(&allowing, request, None)
+    }
+
+    /// The services of an authority, narrowest first.
+    fn listed<'a>(
+        &'a self,
+        scheme: Scheme,
+        authority: &'a Authority,
+    ) -> impl Iterator<Item = &'a Service> {
+        self.index
+            .authority(scheme, authority)
+            .filter_map(|listing| self.services.get(listing.service))
+    }
+
+    fn explain(&self) -> Explain<'_> {
+        Explain {
+            services: &self.services,
+            index: &self.index,
+        }
+    }
+
+    fn from_services(mut services: Vec<Service>) -> Self {
+        services.sort_by(|a, b| a.id.cmp(&b.id));
+        let index = Index::new(&services);
+        let views = services.iter().map(Service::view).collect();
+        Self {
+            services,
+            views,
+            index,
+        }
     }
 }
+
+/// The permit of the allowing services (never empty). A credential comes from the rule that is
+/// reported; two rules that name different credentials cancel each other.
+fn permit(
+    allowing: &[&Service],
+    request: &Request<'_>,
+    facts: Option<RecordFacts>,
+) -> Result<Decision, Refusal> {
+    let first = |injecting: bool| {
+        allowing
+            .iter()
+            .filter(|service| !injecting || service.credential.is_some())
+            .min_by_key(|service| &service.id)
+            .copied()
+    };
+    let Some(rule) = first(true).or_else(|| first(false)) else {
+        // Unreachable by construction, and closed all the same.
+        return Err(Refusal::new(
+            Code::GateFailed,
+            "no rule was found",
+            "report this",
+        ));
+    };
+    let other = allowing
+        .iter()
+        .find(|service| service.credential.is_some() && service.credential != rule.credential);
+    if let Some(other) = other {
+        let sentence = format!(
+            "rules `{}` and `{}` both allow this request with different credentials",
+            rule.id, other.id
+        );
+        let remedy = format!(
+            "narrow the allow list of `{}` or of `{}`",
+            rule.id, other.id
+        );
+        let refusal = Refusal::new(Code::AmbiguousCredential, &sentence, &remedy);
+        return Err(refusal.by(&rule.id, rule.why.as_deref()));
+    }
+    Ok(Decision::Permit(Permit {
+        rule: rule.id.clone(),
+        credential: rule.credential.clone(),
+        run_token: rule.reach.board,
+        scheme: request.scheme,
+        authority: request.authority.clone(),
+        facts,
+    }))
+}
+
+fn malformed(error: PathError) -> Refusal {
+    let code = match error {
+        PathError::NotOriginForm | PathError::TooLong | PathError::Fragment => {
+            Code::MalformedRequest
+        }
+        PathError::DotSegment
+        | PathError::Slash
+        | PathError::Control
+        | PathError::NotUtf8
+        | PathError::BadEscape
+        | PathError::DoubleEncoding => Code::AmbiguousPath,
+    };
+    Refusal::new(code, &error.to_string(), "send the plain form of the path")
+}
+
+#[cfg(test)]
+mod tests;

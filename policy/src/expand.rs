@@ -1,0 +1,121 @@
+//! A policy as plain rules, for `policy show --expanded`.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::authority::Scheme;
+use crate::pattern::{Case, Entry};
+use crate::service::{Kind, Service};
+
+/// The services as TOML, each of kind http except the board, whose socket no plain rule can name.
+/// Reading it again gives a policy that decides the same.
+pub(crate) fn toml(services: &[Service]) -> String {
+    let mut out = String::from("version = 1\n");
+    for service in services {
+        out.push('\n');
+        out.push_str("[[service]]\n");
+        line(&mut out, "id", &quoted(service.id.as_str()));
+        out.push_str(&body(service));
+    }
+    out
+}
+
+/// Everything of one service but its id: also what gives services without an id their order.
+pub(crate) fn body(service: &Service) -> String {
+    let mut out = String::new();
+    let kind = match service.kind {
+        Kind::Http | Kind::Github | Kind::Proxmox => Kind::Http,
+        Kind::Board => Kind::Board,
+    };
+    line(&mut out, "kind", &quoted(kind.as_str()));
+    let hosts: BTreeSet<String> = service
+        .destinations
+        .iter()
+        .map(|to| to.host.to_string())
+        .collect();
+    line(&mut out, "hosts", &list(hosts.iter().map(String::as_str)));
+    if let Some(first) = service.destinations.first()
+        && kind != Kind::Board
+    {
+        if first.scheme == Scheme::Http {
+            line(&mut out, "scheme", &quoted(first.scheme.as_str()));
+        }
+        line(&mut out, "port", &first.port.to_string());
+    }
+    if let Some(address) = service.reach.address {
+        line(&mut out, "address", &quoted(&address.to_string()));
+    }
+    if let Some(file) = &service.reach.tls.ca_file {
+        line(&mut out, "ca_file", &quoted(file));
+    }
+    if let Some(pin) = &service.reach.tls.pin {
+        line(
+            &mut out,
+            "pin",
+            &quoted(&format!("sha256/{}", STANDARD.encode(pin.0))),
+        );
+    }
+    if let Some(credential) = &service.credential {
+        line(&mut out, "credential", &quoted(credential.as_str()));
+    }
+    if service.case == Case::Ignore {
+        line(&mut out, "ignore_case", "true");
+    }
+    for (key, entries) in [
+        ("allow", &service.allow),
+        ("deny", &service.deny),
+        ("push", &service.push),
+    ] {
+        if !entries.is_empty() {
+            let texts: BTreeSet<String> = entries.iter().map(Entry::to_string).collect();
+            line(&mut out, key, &list(texts.iter().map(String::as_str)));
+        }
+    }
+    if !service.refs.is_empty() {
+        let refs: BTreeSet<&str> = service.refs.iter().map(|glob| glob.as_str()).collect();
+        line(&mut out, "refs", &list(refs.into_iter()));
+    }
+    if let Some(why) = &service.why {
+        line(&mut out, "why", &quoted(why));
+    }
+    out
+}
+
+fn line(out: &mut String, key: &str, value: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{key} = {value}");
+}
+
+fn list<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+    let texts: Vec<String> = texts.map(quoted).collect();
+    match texts.as_slice() {
+        [one] => format!("[{one}]"),
+        more => {
+            more.iter()
+                .fold(String::from("[\n"), |out, text| out + "    " + text + ",\n")
+                + "]"
+        }
+    }
+}
+
+/// A TOML basic string.
+fn quoted(text: &str) -> String {
+    let mut out = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => {
+                out.push('\\');
+                out.push(c);
+            }
+            c if c.is_control() => {
+                let _ = write!(out, "\\u{:04X}", u32::from(c));
+            }
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

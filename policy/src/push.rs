@@ -1,0 +1,127 @@
+//! Judging a `git push` by its own commands.
+
+use crate::pattern;
+use crate::record::{PushFact, RecordFacts, RefOp};
+use crate::refusal::{Code, Refusal};
+use crate::request::{Facts, RefUpdate};
+use crate::service::Service;
+
+/// What the commands lead to.
+pub(crate) enum Judgement<'a> {
+    /// The commands are needed first.
+    Inspect,
+    /// These services allow every command.
+    Allow(Vec<&'a Service>, RecordFacts),
+    /// No service allows every command.
+    Refuse(Refusal),
+}
+
+/// Judges a push by the services that cover its path (never empty). A service allows a push whole
+/// or not at all; an empty command list, git's probe before a large push, changes nothing and is
+/// allowed.
+pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a> {
+    let updates = match facts {
+        Facts::None => return Judgement::Inspect,
+        Facts::Unreadable(problem) => return Judgement::Refuse(unreadable(judging, problem)),
+        Facts::Push(updates) => updates,
+    };
+    let mut summary = Vec::with_capacity(updates.len());
+    for update in updates {
+        match operation(update) {
+            Ok(op) => summary.push(PushFact {
+                name: update.name.clone(),
+                op,
+            }),
+            Err(problem) => return Judgement::Refuse(unreadable(judging, problem)),
+        }
+    }
+    let allowing: Vec<&Service> = judging
+        .iter()
+        .copied()
+        .filter(|service| {
+            summary
+                .iter()
+                .all(|fact| objection(service, fact).is_none())
+        })
+        .collect();
+    if !allowing.is_empty() {
+        return Judgement::Allow(allowing, RecordFacts { push: summary });
+    }
+    let refusal = nearest(judging).and_then(|service| {
+        summary
+            .iter()
+            .find_map(|fact| objection(service, fact))
+            .map(|refusal| refusal.by(&service.id, service.why.as_deref()))
+    });
+    // A service that did not allow has an objection; were it not so, the answer is still no.
+    Judgement::Refuse(refusal.unwrap_or_else(|| unreadable(judging, "the commands changed")))
+}
+
+/// The operation of a command, or why the command makes no sense.
+fn operation(update: &RefUpdate) -> Result<RefOp, &'static str> {
+    let id = |text: &str| {
+        matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    if !id(&update.old) || !id(&update.new) || update.old.len() != update.new.len() {
+        return Err("a command has no proper object ids");
+    }
+    if !pattern::is_ref_name(&update.name) {
+        return Err("a command names no proper ref");
+    }
+    let zero = |text: &str| text.bytes().all(|byte| byte == b'0');
+    match (zero(&update.old), zero(&update.new)) {
+        (true, true) => Err("a command neither creates, moves nor deletes"),
+        (true, false) => Ok(RefOp::Create),
+        (false, false) => Ok(RefOp::Update),
+        (false, true) => Ok(RefOp::Delete),
+    }
+}
+
+/// Why a service does not allow one command.
+fn objection(service: &Service, fact: &PushFact) -> Option<Refusal> {
+    match fact.op {
+        RefOp::Delete => Some(Refusal::new(
+            Code::DeleteNotAllowed,
+            &format!(
+                "the push would delete {}; deleting refs is never permitted",
+                fact.name
+            ),
+            "leave the ref, or have a person delete it",
+        )),
+        RefOp::Create | RefOp::Update => {
+            if service.refs.iter().any(|glob| glob.matches(&fact.name)) {
+                return None;
+            }
+            let listed: Vec<&str> = service.refs.iter().map(|glob| glob.as_str()).collect();
+            Some(Refusal::new(
+                Code::RefNotAllowed,
+                &format!(
+                    "rule `{}` does not permit a push to {}, only to {}",
+                    service.id,
+                    fact.name,
+                    listed.join(", ")
+                ),
+                &format!(
+                    "push to a ref that is listed, or add \"{}\" to refs of service `{}` in the policy",
+                    fact.name, service.id
+                ),
+            ))
+        }
+    }
+}
+
+fn unreadable(judging: &[&Service], problem: &str) -> Refusal {
+    let refusal = Refusal::new(
+        Code::CouldNotInspect,
+        &format!("the push could not be inspected: {problem}"),
+        "push with an ordinary git client; what cannot be read is refused",
+    );
+    match nearest(judging) {
+        Some(service) => refusal.by(&service.id, service.why.as_deref()),
+        None => refusal,
+    }
+}
+
+fn nearest<'a>(judging: &[&'a Service]) -> Option<&'a Service> {
+    judging.iter().copied().min_by_key(|service| &service.id)
+}

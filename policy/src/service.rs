@@ -1,0 +1,109 @@
+//! A service as the judgement sees it: kinds are gone, plain rules are left.
+
+use std::sync::Arc;
+
+use crate::authority::Scheme;
+use crate::credential::CredentialName;
+use crate::pattern::{Case, Entry, HostPattern, RefGlob};
+use crate::permit::{Reach, RuleId};
+
+/// Where a service leads.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Destination {
+    /// The scheme.
+    pub scheme: Scheme,
+    /// The host or the hosts.
+    pub host: HostPattern,
+    /// The port.
+    pub port: u16,
+}
+
+/// One service, for people to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ServiceView {
+    /// The service's id.
+    pub id: RuleId,
+    /// The kind that it was written as.
+    pub kind: String,
+    /// Where it leads.
+    pub destinations: Vec<Destination>,
+    /// The credential it injects.
+    pub credential: Option<CredentialName>,
+    /// What it allows, as `METHOD /path` lines.
+    pub allow: Vec<String>,
+    /// What it denies.
+    pub deny: Vec<String>,
+    /// Which pushes it judges, as `POST /path` lines.
+    pub push: Vec<String>,
+    /// The refs that may be pushed.
+    pub refs: Vec<String>,
+    /// Why the service is there.
+    pub why: Option<String>,
+}
+
+/// The kinds of service that a policy can write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    Http,
+    Github,
+    Proxmox,
+    Board,
+}
+
+/// One service, compiled.
+#[derive(Debug, Clone)]
+pub(crate) struct Service {
+    pub(crate) id: RuleId,
+    pub(crate) kind: Kind,
+    pub(crate) why: Option<String>,
+    pub(crate) destinations: Vec<Destination>,
+    pub(crate) reach: Arc<Reach>,
+    pub(crate) credential: Option<CredentialName>,
+    /// How `allow` and `push` compare letters; `deny` always ignores case.
+    pub(crate) case: Case,
+    pub(crate) allow: Vec<Entry>,
+    pub(crate) deny: Vec<Entry>,
+    /// Requests whose body is a push to be judged by `refs`.
+    pub(crate) push: Vec<Entry>,
+    pub(crate) refs: Vec<RefGlob>,
+}
+
+impl Kind {
+    pub(crate) const ALL: [Self; 4] = [Self::Http, Self::Github, Self::Proxmox, Self::Board];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Http => "http",
+            Self::Github => "github",
+            Self::Proxmox => "proxmox",
+            Self::Board => "board",
+        }
+    }
+}
+
+impl Service {
+    /// Whether the service opens anything; one that only denies does not.
+    pub(crate) fn opens(&self) -> bool {
+        !self.allow.is_empty() || !self.push.is_empty()
+    }
+
+    /// For people.
+    pub(crate) fn view(&self) -> ServiceView {
+        let lines = |entries: &[Entry]| entries.iter().map(ToString::to_string).collect();
+        ServiceView {
+            id: self.id.clone(),
+            kind: self.kind.as_str().to_owned(),
+            destinations: self.destinations.clone(),
+            credential: self.credential.clone(),
+            allow: lines(&self.allow),
+            deny: lines(&self.deny),
+            push: lines(&self.push),
+            refs: self
+                .refs
+                .iter()
+                .map(|glob| glob.as_str().to_owned())
+                .collect(),
+            why: self.why.clone(),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! TOML tables with their lines, and the list of problems.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::diagnostics::{Diagnostics, Problem};
+
+/// A place in the text: a line from 1 and a key path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) line: usize,
+    pub(super) path: String,
+}
+
+/// A value and where it stands.
+#[derive(Debug, Clone)]
+pub(super) struct Field<T> {
+    pub(super) value: T,
+    pub(super) place: Place,
+}
+
+/// Collects problems.
+pub(super) struct Problems<'a> {
+    text: &'a str,
+    list: Vec<Problem>,
+}
+
+/// The whole text.
+pub(super) struct Document<'a> {
+    pub(super) services: Vec<Table<'a>>,
+}
+
+/// One `[[service]]`, emptied key by key; what is left at the end is unknown.
+pub(super) struct Table<'a> {
+    pub(super) place: Place,
+    entries: Vec<(String, Range<usize>, Spanned<DeValue<'a>>)>,
+}
+
+const TOP_LEVEL: &[&str] = &["version", "service"];
+
+impl Place {
+    /// The place of a key of this table, when the key itself is not there.
+    pub(super) fn key(&self, key: &str) -> Self {
+        Self {
+            line: self.line,
+            path: format!("{}.{key}", self.path),
+        }
+    }
+}
+
+impl<'a> Problems<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self {
+            text,
+            list: Vec::new(),
+        }
+    }
+
+    /// Adds a problem.
+    pub(super) fn add(&mut self, place: &Place, problem: String, remedy: String) {
+        let (line, key) = (place.line, place.path.clone());
+        self.list.push(Problem {
+            line,
+            key,
+            problem,
+            remedy,
+        });
+    }
+
+    /// Whether anything has been said about a table or its keys.
+    pub(super) fn concern(&self, table: &Place) -> bool {
+        self.list.iter().any(|problem| {
+            problem
+                .key
+                .strip_prefix(table.path.as_str())
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        })
+    }
+
+    /// Ends the pass: nothing, or everything that was found, by line.
+    pub(super) fn finish(mut self, source_name: &str) -> Result<(), Diagnostics> {
+        if self.list.is_empty() {
+            return Ok(());
+        }
+        self.list.sort_by_key(|problem| problem.line);
+        Err(Diagnostics {
+            source_name: source_name.to_owned(),
+            problems: self.list,
+        })
+    }
+
+    fn place(&self, span: &Range<usize>, path: String) -> Place {
+        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
+        Place {
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            path,
+        }
+    }
+}
+
+impl<'a> Document<'a> {
+    /// Reads the top level. `None` when the text is not TOML at all.
+    pub(super) fn read(text: &'a str, problems: &mut Problems<'_>) -> Option<Self> {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        if !errors.is_empty() {
+            // What an error hides cannot be judged, so the syntax comes first.
+            for error in errors {
+                let place = problems.place(&error.span().unwrap_or(0..0), String::from("(syntax)"));
+                let remedy = String::from("see https://toml.io for the grammar");
+                problems.add(&place, error.message().to_owned(), remedy);
+            }
+            return None;
+        }
+        let mut services = Vec::new();
+        for (key, value) in root.into_inner() {
+            let name = key.get_ref().to_string();
+            let place = problems.place(&key.span(), name.clone());
+            match name.as_str() {
+                "version" => version(&value, &place, problems),
+                "service" => services = read_services(value, &place, problems),
+                _ => problems.add(
+                    &place,
+                    format!("`{name}` is not a key of a policy"),
+                    did_you_mean(&name, TOP_LEVEL.iter().copied()),
+                ),
+            }
+        }
+        Some(Self { services })
+    }
+}
+
+fn version(value: &Spanned<DeValue<'_>>, place: &Place, problems: &mut Problems<'_>) {
+    let one = value
+        .get_ref()
+        .as_integer()
+        .is_some_and(|number| number.radix() == 10 && number.as_str() == "1");
+    if !one {
+        let problem = String::from("this release reads version 1 of the policy language");
+        problems.add(place, problem, String::from("write `version = 1`"));
+    }
+}
+
+fn read_services<'a>(
+    value: Spanned<DeValue<'a>>,
+    place: &Place,
+    problems: &mut Problems<'_>,
+) -> Vec<Table<'a>> {
+    let remedy = || String::from("write `[[service]]`, with two brackets");
+    let DeValue::Array(array) = value.into_inner() else {
+        problems.add(
+            place,
+            String::from("`service` is not a list of tables"),
+            remedy(),
+        );
+        return Vec::new();
+    };
+    let mut tables = Vec::new();
+    for (at, item) in array.into_iter().enumerate() {
+        let place = problems.place(&item.span(), format!("service[{}]", at + 1));
+        let DeValue::Table(table) = item.into_inner() else {
+            problems.add(&place, String::from("it is not a table"), remedy());
+            continue;
+        };
+        let entries = table
+            .into_iter()
+            .map(|(key, value)| (key.get_ref().to_string(), key.span(), value))
+            .collect();
+        tables.push(Table { place, entries });
+    }
+    tables
+}
+
+impl<'a> Table<'a> {
+    /// Takes a string. A value of another type is a problem and `None`.
+    pub(super) fn string(
+        &mut self,
+        key: &str,
+        problems: &mut Problems<'_>,
+    ) -> Option<Field<String>> {
+        let (place, value) = self.take(key, problems)?;
+        match value.get_ref().as_str() {
+            Some(text) => Some(Field {
+                value: text.to_owned(),
+                place,
+            }),
+            None => wrong_type(&place, "text in quotes", value.get_ref(), problems),
+        }
+    }
+
+    /// Takes a list of strings. Members of another type are problems of their own.
+    pub(super) fn strings(
+        &mut self,
+        key: &str,
+        problems: &mut Problems<'_>,
+    ) -> Option<Field<Vec<Field<String>>>> {
+        let (place, value) = self.take(key, problems)?;
+        let DeValue::Array(array) = value.get_ref() else {
+            return wrong_type(
+                &place,
+                "a list, such as [\"...\"]",
+                value.get_ref(),
+                problems,
+            );
+        };
+        let mut members = Vec::new();
+        for (at, item) in array.iter().enumerate() {
+            let place = problems.place(&item.span(), format!("{}[{}]", place.path, at + 1));
+            match item.get_ref().as_str() {
+                Some(text) => members.push(Field {
+                    value: text.to_owned(),
+                    place,
+                }),
+                None => {
+                    wrong_type::<()>(&place, "text in quotes", item.get_ref(), problems);
+                }
+            }
+        }
+        Some(Field {
+            value: members,
+            place,
+        })
+    }
+
+    /// Takes a port, 1 to 65535.
+    pub(super) fn port(&mut self, key: &str, problems: &mut Problems<'_>) -> Option<Field<u16>> {
+        let (place, value) = self.take(key, problems)?;
+        let number = value
+            .get_ref()
+            .as_integer()
+            .filter(|number| number.radix() == 10);
+        match number.and_then(|number| number.as_str().parse::<u16>().ok()) {
+            Some(port) if port > 0 => Some(Field { value: port, place }),
+            Some(_) | None => wrong_type(
+                &place,
+                "a number from 1 to 65535",
+                value.get_ref(),
+                problems,
+            ),
+        }
+    }
+
+    /// Takes a truth value.
+    pub(super) fn flag(&mut self, key: &str, problems: &mut Problems<'_>) -> Option<Field<bool>> {
+        let (place, value) = self.take(key, problems)?;
+        match value.get_ref().as_bool() {
+            Some(flag) => Some(Field { value: flag, place }),
+            None => wrong_type(&place, "true or false", value.get_ref(), problems),
+        }
+    }
+
+    /// The keys that nobody took, each with its place.
+    pub(super) fn rest(&self, problems: &Problems<'_>) -> Vec<Field<String>> {
+        self.entries
+            .iter()
+            .map(|(key, span, _)| {
+                let place = problems.place(span, format!("{}.{key}", self.place.path));
+                Field {
+                    value: key.clone(),
+                    place,
+                }
+            })
+            .collect()
+    }
+
+    fn take(
+        &mut self,
+        key: &str,
+        problems: &Problems<'_>,
+    ) -> Option<(Place, Spanned<DeValue<'a>>)> {
+        let at = self.entries.iter().position(|(name, _, _)| name == key)?;
+        let (_, span, value) = self.entries.remove(at);
+        Some((
+            problems.place(&span, format!("{}.{key}", self.place.path)),
+            value,
+        ))
+    }
+}
+
+fn wrong_type<T>(
+    place: &Place,
+    wanted: &str,
+    got: &DeValue<'_>,
+    problems: &mut Problems<'_>,
+) -> Option<T> {
+    let got = match got {
+        DeValue::Integer(number) => format!("the number {number}"),
+        DeValue::String(text) => format!("\"{text}\""),
+        DeValue::Float(_)
+        | DeValue::Boolean(_)
+        | DeValue::Datetime(_)
+        | DeValue::Array(_)
+        | DeValue::Table(_) => format!("a value of type {}", got.type_str()),
+    };
+    problems.add(
+        place,
+        format!("{got} stands where {wanted} is wanted"),
+        format!("write {wanted}"),
+    );
+    None
+}
+
+/// A hint with the nearest known name, or all of them.
+pub(super) fn did_you_mean<'n>(name: &str, known: impl Iterator<Item = &'n str> + Clone) -> String {
+    let nearest = known
+        .clone()
+        .map(|candidate| (strsim::jaro_winkler(name, candidate), candidate))
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|(a, x), (b, y)| a.total_cmp(b).then_with(|| y.cmp(x)));
+    match nearest {
+        Some((_, candidate)) => format!("did you mean `{candidate}`?"),
+        None => format!("one of: {}", known.collect::<Vec<_>>().join(", ")),
+    }
+}
