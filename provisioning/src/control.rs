@@ -1,0 +1,140 @@
+//! Starting, stopping and asking after services, the same whether systemd or our own supervisor keeps them.
+
+use std::fs;
+
+use crate::file::{self, FileError};
+use crate::instance::Instance;
+use crate::process::{Call, ProcessError};
+use crate::service::Service;
+use crate::step::StepError;
+use crate::supervise::{self, record::Moment, record::Record};
+use crate::{ready, systemd};
+
+/// A service that runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Up {
+    pub pid: i32,
+    /// RFC 3339.
+    pub since: String,
+    pub restarts: u32,
+    /// What it was started with; unknown under systemd, where a changed unit file tells.
+    pub fingerprint: Option<String>,
+}
+
+/// Whether a service runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    Up(Up),
+    /// Why not.
+    Down(String),
+}
+
+/// How the service is now.
+#[must_use]
+pub fn health(instance: &Instance, by_systemd: bool, key: &str) -> Health {
+    if by_systemd {
+        return systemd::health(instance, key);
+    }
+    let Some(record) = Record::load(&supervise::record_path(instance, key)) else {
+        return Health::Down("it is not running".to_owned());
+    };
+    match (record.program.filter(Moment::is_alive), record.started) {
+        (Some(program), Some(since)) => Health::Up(Up {
+            pid: program.pid,
+            since,
+            restarts: record.restarts,
+            fingerprint: Some(record.fingerprint),
+        }),
+        _ => {
+            let end = record
+                .last_end
+                .unwrap_or_else(|| "its supervisor is gone".to_owned());
+            let supervised = record.supervisor.is_alive();
+            Health::Down(if supervised {
+                format!("it {end} and will be started again")
+            } else {
+                end
+            })
+        }
+    }
+}
+
+/// Why a running service does not serve yet; `None` when it does.
+#[must_use]
+pub fn not_ready(instance: &Instance, key: &str) -> Option<String> {
+    ready::problem(instance, key)
+}
+
+/// Hash over what decides how a service runs: its command line and the content of its inputs.
+///
+/// # Errors
+/// When an input cannot be read.
+pub fn fingerprint(service: &Service) -> Result<String, FileError> {
+    let mut text = format!(
+        "{:?} {:?} {:?}",
+        service.arguments, service.user, service.bounding
+    );
+    for path in &service.inputs {
+        text.push_str(&file::hash_file(path)?);
+    }
+    Ok(file::hash(text.as_bytes()))
+}
+
+/// Starts it; does not wait until it serves.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(instance: &Instance, by_systemd: bool, service: &Service) -> Result<(), StepError> {
+    if by_systemd {
+        Call::new("systemctl")
+            .arg("restart")
+            .arg(systemd::unit_name(instance, service.key))
+            .run()?;
+        return Ok(());
+    }
+    Ok(supervise::start(instance, service, &fingerprint(service)?)?)
+}
+
+/// Stops it and waits for its end. Returns whether it ran.
+///
+/// # Errors
+/// When it does not end.
+pub fn stop(instance: &Instance, by_systemd: bool, key: &'static str) -> Result<bool, StepError> {
+    if !by_systemd {
+        return Ok(supervise::stop(instance, key)?);
+    }
+    let ran = matches!(health(instance, true, key), Health::Up(_));
+    match Call::new("systemctl")
+        .arg("stop")
+        .arg(systemd::unit_name(instance, key))
+        .run()
+    {
+        // A unit that was never written is as stopped as can be.
+        Ok(_) | Err(ProcessError::Failed { .. }) => Ok(ran),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The end of what the service wrote.
+#[must_use]
+pub fn last_words(instance: &Instance, by_systemd: bool, key: &str) -> String {
+    let text = if by_systemd {
+        let unit = systemd::unit_name(instance, key);
+        Call::new("journalctl")
+            .args(["--no-pager", "-n", "12", "-o", "cat", "-u"])
+            .arg(unit)
+            .run()
+            .ok()
+    } else {
+        fs::read_to_string(supervise::log_path(instance, key)).ok()
+    };
+    let text = text.unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    let from = lines.len().saturating_sub(12);
+    lines[from..]
+        .iter()
+        .map(|line| format!("        | {line}\n"))
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
+}

@@ -1,0 +1,170 @@
+//! Files and directories with the owner and mode they should have, written whole or not at all.
+
+use std::fs::{self, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use nix::unistd::{Gid, Uid, chown};
+use sha2::{Digest as _, Sha256};
+use thiserror::Error;
+
+/// What could not be done to which path.
+#[derive(Debug, Error)]
+#[error("cannot {action} {path}")]
+pub struct FileError {
+    action: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+impl FileError {
+    /// For `map_err`: names the action and the path.
+    pub fn new(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let path = path.to_path_buf();
+        move |source| Self {
+            action,
+            path,
+            source,
+        }
+    }
+}
+
+/// Who owns a path and with which permission bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access {
+    pub uid: u32,
+    pub gid: u32,
+    pub mode: u32,
+}
+
+impl Access {
+    /// root's, with that mode.
+    #[must_use]
+    pub fn root(mode: u32) -> Self {
+        Self {
+            uid: 0,
+            gid: 0,
+            mode,
+        }
+    }
+
+    /// How `path` differs from this; `None` when it does not. A missing path differs.
+    #[must_use]
+    pub fn difference(&self, path: &Path) -> Option<String> {
+        let Ok(found) = fs::symlink_metadata(path) else {
+            return Some(format!("{} is missing", path.display()));
+        };
+        if found.is_symlink() {
+            return Some(format!("{} is a symbolic link", path.display()));
+        }
+        let have = Self {
+            uid: found.uid(),
+            gid: found.gid(),
+            mode: found.mode() & 0o7777,
+        };
+        (have != *self).then(|| {
+            format!(
+                "{} is {}:{} {:04o}, wanted {}:{} {:04o}",
+                path.display(),
+                have.uid,
+                have.gid,
+                have.mode,
+                self.uid,
+                self.gid,
+                self.mode
+            )
+        })
+    }
+
+    fn set(&self, path: &Path) -> Result<(), FileError> {
+        chown(
+            path,
+            Some(Uid::from_raw(self.uid)),
+            Some(Gid::from_raw(self.gid)),
+        )
+        .map_err(|errno| FileError::new("change the owner of", path)(errno.into()))?;
+        fs::set_permissions(path, Permissions::from_mode(self.mode))
+            .map_err(FileError::new("change the mode of", path))
+    }
+}
+
+/// Creates the directory (and missing parents, as root's 0755) and gives it that access.
+///
+/// # Errors
+/// When the kernel refuses, or something that is not a directory is in the way.
+pub fn ensure_directory(path: &Path, access: Access) -> Result<(), FileError> {
+    if fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
+        let loops = io::Error::other("a symbolic link is in its place");
+        return Err(FileError::new("use the directory", path)(loops));
+    }
+    fs::create_dir_all(path).map_err(FileError::new("create the directory", path))?;
+    access.set(path)
+}
+
+/// Gives an existing file that access.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn hand_over(path: &Path, access: Access) -> Result<(), FileError> {
+    access.set(path)
+}
+
+/// Writes the whole content beside the path, syncs it and renames it into place: a reader sees the old or the new file.
+///
+/// # Errors
+/// When any of it fails; the old file is then untouched.
+pub fn write(path: &Path, content: &[u8], access: Access) -> Result<(), FileError> {
+    let directory = path.parent().unwrap_or(Path::new("/"));
+    let failed = |source| FileError::new("write", path)(source);
+    let mut fresh = tempfile::Builder::new()
+        .prefix(".portcullis-")
+        .tempfile_in(directory)
+        .map_err(failed)?;
+    fresh.write_all(content).map_err(failed)?;
+    access.set(fresh.path())?;
+    fresh.as_file().sync_all().map_err(failed)?;
+    fresh
+        .persist(path)
+        .map_err(|refused| failed(refused.error))?;
+    Ok(())
+}
+
+/// The content of a file as text.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn read(path: &Path) -> Result<String, FileError> {
+    fs::read_to_string(path).map_err(FileError::new("read", path))
+}
+
+/// SHA-256 of bytes in hexadecimal.
+#[must_use]
+pub fn hash(content: &[u8]) -> String {
+    hex(&Sha256::digest(content))
+}
+
+/// SHA-256 of a file in hexadecimal, read in pieces.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn hash_file(path: &Path) -> Result<String, FileError> {
+    let failed = |source| FileError::new("read", path)(source);
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let mut digest = Sha256::new();
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        let length = file.read(&mut piece).map_err(failed)?;
+        if length == 0 {
+            return Ok(hex(&digest.finalize()));
+        }
+        digest.update(&piece[..length]);
+    }
+}
+
+/// Lower-case hexadecimal.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

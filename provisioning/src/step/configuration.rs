@@ -1,0 +1,187 @@
+//! The configuration files of the three components, generated once and then the person's.
+
+use std::path::{Path, PathBuf};
+
+use super::{State, Step, StepError, doing};
+use crate::file::Access;
+use crate::instance::Instance;
+use crate::manifest::{Manifest, Standing};
+use crate::site::Site;
+
+/// `proxy.toml`, `orchestrator.toml`, `boundary.toml`.
+#[derive(Debug)]
+pub struct Configuration;
+
+/// What the standing of a generated file means for a step.
+///
+/// # Errors
+/// Never; the type is that of the checks it ends.
+pub fn judge(standing: Standing, path: &Path) -> Result<State, StepError> {
+    Ok(match standing {
+        Standing::Right => State::Right(Vec::new()),
+        Standing::Absent => State::Needs(format!("{} is missing", path.display())),
+        Standing::Outdated => {
+            State::Needs(format!("{} is to be brought up to date", path.display()))
+        }
+        Standing::Edited => State::Right(vec![format!(
+            "{} was edited by hand and stays",
+            path.display()
+        )]),
+    })
+}
+
+fn files(instance: &Instance) -> Vec<(PathBuf, String)> {
+    let layout = &instance.layout;
+    vec![
+        (layout.config("boundary"), boundary(instance)),
+        (layout.config("proxy"), proxy(instance)),
+        (layout.config("orchestrator"), orchestrator(instance)),
+    ]
+}
+
+/// The text of `boundary.toml`.
+#[must_use]
+pub fn boundary(instance: &Instance) -> String {
+    let layout = &instance.layout;
+    format!(
+        "# Who may reach the network. `portcullis boundary verify` compares this with the kernel's rules.\n\
+         # scope \"agents\" shuts in the accounts below and every subordinate id they own; \"guest\" shuts in\n\
+         # everything but the gate and belongs on a machine that exists only for agents.\n\
+         scope = \"agents\"\n\
+         table = \"{name}\"\n\
+         gate_port = {port}\n\
+         proxy = \"{proxy}\"\n\
+         agents = [\"{orchestrator}\", \"{exec}\"]\n\
+         status = \"{status}\"\n",
+        name = layout.name(),
+        port = instance.record.gate_port,
+        proxy = layout.user("proxy"),
+        orchestrator = layout.user("orchestrator"),
+        exec = layout.user("exec"),
+        status = layout.boundary_status().display(),
+    )
+}
+
+/// The text of `proxy.toml`.
+#[must_use]
+pub fn proxy(instance: &Instance) -> String {
+    let layout = &instance.layout;
+    format!(
+        "# The gate. `portcullis gate check` judges this file before it is used.\n\
+         # Runs come in by a socket of their own; a loopback port for other accounts of this host would be\n\
+         #   [listen]\n\
+         #   tcp = \"127.0.0.1:{port}\"\n\
+         # with one [[listen.identity]] per account.\n\
+         \n\
+         [control]\n\
+         socket = \"{control}\"\n\
+         \n\
+         [[control.peer]]\n\
+         user = \"{orchestrator}\"\n\
+         profiles = [\"default\"]\n\
+         inline = false\n\
+         \n\
+         # root: `portcullis reload`, `portcullis audit`, and `portcullis exec`, which brings a policy of its own.\n\
+         [[control.peer]]\n\
+         user = \"root\"\n\
+         profiles = [\"default\"]\n\
+         inline = true\n\
+         admin = true\n\
+         \n\
+         [runs]\n\
+         directory = \"{runs}\"\n\
+         \n\
+         [board]\n\
+         socket = \"{board}\"\n\
+         \n\
+         [ca]\n\
+         directory = \"{state}/ca\"\n\
+         \n\
+         [audit]\n\
+         directory = \"{state}/audit\"\n\
+         \n\
+         [boundary]\n\
+         status = \"{boundary}\"\n\
+         \n\
+         [profile.default]\n\
+         policy = \"{policy}\"\n\
+         \n\
+         [credential.github]\n\
+         kind = \"github-token\"\n\
+         file = \"{credential}\"\n\
+         hosts = [\"{host}\"]   # it can go nowhere else, whatever a policy says\n",
+        port = instance.record.gate_port,
+        control = layout.control_socket().display(),
+        orchestrator = layout.user("orchestrator"),
+        runs = layout.runs().display(),
+        board = layout.board_socket().display(),
+        state = layout.proxy_state().display(),
+        boundary = layout.boundary_status().display(),
+        policy = layout.policies().join("default.toml").display(),
+        credential = layout.credentials().join("github").display(),
+        host = instance.upstream_host(),
+    )
+}
+
+/// The text of `orchestrator.toml`.
+#[must_use]
+pub fn orchestrator(instance: &Instance) -> String {
+    let layout = &instance.layout;
+    format!(
+        "# Who works on what, when.\n\
+         state = \"{state}\"\n\
+         board_socket = \"{board}\"\n\
+         api_socket = \"{api}\"\n\
+         control_socket = \"{control}\"\n\
+         trust = \"{trust}\"\n\
+         relay = \"{relay}\"\n",
+        state = layout.orchestrator_state().display(),
+        board = layout.board_socket().display(),
+        api = layout.api_socket().display(),
+        control = layout.control_socket().display(),
+        trust = layout.trust().display(),
+        relay = layout.binary("portcullis-relay").display(),
+    )
+}
+
+impl Step for Configuration {
+    fn name(&self) -> String {
+        "configuration".to_owned()
+    }
+
+    fn check(&self, site: &Site) -> Result<State, StepError> {
+        let manifest = Manifest::load(&site.instance.layout.manifest())?;
+        let (mut needs, mut notes) = (Vec::new(), Vec::new());
+        for (path, text) in files(&site.instance) {
+            match judge(manifest.standing(&path, &text)?, &path)? {
+                State::Needs(why) => needs.push(why),
+                State::Right(kept) => notes.extend(kept),
+            }
+        }
+        Ok(if needs.is_empty() {
+            State::Right(notes)
+        } else {
+            State::Needs(needs.join("; "))
+        })
+    }
+
+    fn apply(&self, site: &Site) -> Result<(), StepError> {
+        let mut manifest = Manifest::load(&site.instance.layout.manifest())?;
+        for (path, text) in files(&site.instance) {
+            match manifest.put(&path, &text, Access::root(0o644))? {
+                Standing::Right => {}
+                Standing::Edited => {
+                    doing(&format!("{} was edited by hand and stays", path.display()))
+                }
+                Standing::Absent | Standing::Outdated => {
+                    doing(&format!("write {}", path.display()))
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn repair(&self, site: &Site) -> String {
+        format!("ls -l {}", site.instance.layout.etc().display())
+    }
+}
