@@ -14,7 +14,7 @@ use tests::world::{EVIL, EVIL_ADDRESS, World};
 
 #[test]
 fn a_direct_request_is_seen_by_resolver_upstream_and_counter() {
-    let world = World::prepared(None, |_| Boundary::External);
+    let world = World::prepared(None, Boundary::External);
     let dials = world.netns.count_dials(world.agent);
     assert_eq!((world.names.questions(), dials.count()), (Vec::new(), 0));
 
@@ -37,7 +37,7 @@ fn a_direct_request_is_seen_by_resolver_upstream_and_counter() {
 
 #[test]
 fn the_probe_reports_what_it_reaches() {
-    let world = World::prepared(None, |_| Boundary::External);
+    let world = World::prepared(None, Boundary::External);
     let probe = binaries::path("portcullis-probe").display().to_string();
     let target = format!("{EVIL_ADDRESS}:443");
     let open = world.unproxied(&probe).args(["tcp", &target]).run();
@@ -72,7 +72,7 @@ fn the_probe_reports_what_it_reaches() {
 
 #[test]
 fn a_planted_canary_is_seen_in_a_file_and_in_an_environment_and_a_hidden_one_is_not() {
-    let world = World::prepared(None, |_| Boundary::External);
+    let world = World::prepared(None, Boundary::External);
     assert!(world.agent_sees(&world.git_secret).is_empty());
 
     let canary = Canary::github();

@@ -6,4 +6,9 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod architecture;
+mod audit;
+mod credentials;
+mod destinations;
 mod harness;
+mod outage;
+mod soak;

@@ -31,12 +31,12 @@ pub struct Credential {
 }
 
 /// Who proves that the kernel boundary holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Boundary {
     /// Nobody; said out loud in the configuration.
     External,
-    /// A status file that `portcullis-boundary` writes.
-    Status(PathBuf),
+    /// `portcullis-boundary`, by its status file.
+    Kernel,
 }
 
 /// The gate's files and, while it runs, its process.
@@ -58,7 +58,7 @@ impl Gate {
         agents: &[u32],
         policy: &str,
         credentials: &[Credential],
-        boundary: &Boundary,
+        boundary: Boundary,
     ) -> Self {
         let (uid, operator) = (host::uid(), host::uid());
         let gate = Self {
@@ -68,7 +68,9 @@ impl Gate {
             child: None,
         };
         host::directory(dir, 0, 0o755);
-        host::directory(&dir.join("policies"), 0, 0o755);
+        for public in ["policies", "boundary"] {
+            host::directory(&dir.join(public), 0, 0o755);
+        }
         for private in ["credentials", "ca", "audit"] {
             host::directory(&dir.join(private), uid, 0o700);
         }
@@ -191,11 +193,16 @@ impl Gate {
         self.dir.join("run/control.sock")
     }
 
+    /// Where the boundary's status is looked for.
+    pub fn boundary_status(&self) -> PathBuf {
+        self.dir.join("boundary/status.json")
+    }
+
     fn configuration(
         &self,
         agents: &[u32],
         credentials: &[Credential],
-        boundary: &Boundary,
+        boundary: Boundary,
     ) -> String {
         let dir = self.dir.display();
         let mut text = format!("[listen]\ntcp = \"{ADDRESS}\"\n");
@@ -209,7 +216,7 @@ impl Gate {
         }
         let boundary = match boundary {
             Boundary::External => "external = \"a namespace without a way out\"".to_owned(),
-            Boundary::Status(path) => format!("status = \"{}\"", path.display()),
+            Boundary::Kernel => format!("status = \"{}\"", self.boundary_status().display()),
         };
         write!(
             text,

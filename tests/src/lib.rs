@@ -18,4 +18,5 @@ pub mod probe;
 pub mod stand_in;
 pub mod upstream;
 pub mod wait;
+pub mod wall;
 pub mod world;

@@ -20,6 +20,7 @@ use crate::names::Names;
 use crate::netns::Netns;
 use crate::pki::Pki;
 use crate::upstream::{GitHost, WebHost};
+use crate::wall::Wall;
 use crate::{binaries, host};
 
 /// The git host's name.
@@ -40,6 +41,8 @@ pub const EVIL_ADDRESS: Ipv4Addr = Ipv4Addr::new(93, 184, 215, 66);
 pub struct World {
     /// The gate under test.
     pub gate: Gate,
+    /// The kernel boundary, once raised.
+    pub wall: Option<Wall>,
     /// The git host.
     pub git: GitHost,
     /// The listed web server.
@@ -64,20 +67,28 @@ pub struct World {
 impl World {
     /// Everything, with [`World::policy`] and the gate started.
     pub fn new() -> Self {
-        let mut world = Self::prepared(None, |_| Boundary::External);
+        let mut world = Self::prepared(None, Boundary::External);
         world.start();
         world
     }
 
     /// Everything, with another policy; `{ca}` in it becomes the upstreams' authority.
     pub fn with_policy(policy: &str) -> Self {
-        let mut world = Self::prepared(Some(policy), |_| Boundary::External);
+        let mut world = Self::prepared(Some(policy), Boundary::External);
         world.start();
         world
     }
 
-    /// Everything but a started gate. `boundary` sees the namespace.
-    pub fn prepared(policy: Option<&str>, boundary: impl FnOnce(&Netns) -> Boundary) -> Self {
+    /// Everything with a real boundary around the agent, and the gate started behind it.
+    pub fn walled() -> Self {
+        let mut world = Self::prepared(None, Boundary::Kernel);
+        world.raise_wall();
+        world.start();
+        world
+    }
+
+    /// Everything but a started gate.
+    pub fn prepared(policy: Option<&str>, boundary: Boundary) -> Self {
         let scratch = host::scratch();
         let netns = Netns::new();
         let names = Names::serve(&netns);
@@ -117,10 +128,10 @@ impl World {
         ];
         let policy = policy.unwrap_or(Self::policy());
         let policy = policy.replace("{ca}", &pki.ca().display().to_string());
-        let boundary = boundary(&netns);
-        let gate = Gate::prepare(&dir("gate"), &[agent], &policy, &credentials, &boundary);
+        let gate = Gate::prepare(&dir("gate"), &[agent], &policy, &credentials, boundary);
         Self {
             gate,
+            wall: None,
             git,
             web,
             evil,
@@ -158,6 +169,19 @@ deny = [\"GET /secret/**\"]
 credential = \"web\"
 ca_file = \"{ca}\"
 "
+    }
+
+    /// Applies a boundary that shuts the agent in, and watches it.
+    pub fn raise_wall(&mut self) {
+        let status = self.gate.boundary_status();
+        let dir = self.scratch.path().join("wall");
+        self.wall = Some(Wall::raise(
+            &self.netns,
+            &dir,
+            self.gate.uid,
+            &[self.agent],
+            &status,
+        ));
     }
 
     /// Starts the gate and publishes its authority to agents.

@@ -1,0 +1,47 @@
+//! The loops that `./tests/run soak` lengthens. One round each in the ordinary run.
+
+use tests::world::{WEB, World};
+
+/// How often each loop goes round.
+fn rounds() -> usize {
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the length of a test, not a setting of ours"
+    )]
+    let rounds = std::env::var("PORTCULLIS_SOAK_ROUNDS");
+    rounds.ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+#[test]
+fn kills() {
+    crate::outage::kill_loop(rounds());
+}
+
+#[test]
+fn requests_leave_no_descriptors_behind() {
+    let world = World::new();
+    let descriptors = || {
+        std::fs::read_dir(format!("/proc/{}/fd", world.gate.pid()))
+            .unwrap()
+            .count()
+    };
+    let urls: Vec<_> = (0..50)
+        .map(|number| format!("https://{WEB}/r-{number}"))
+        .collect();
+    let batch = |world: &World| {
+        for url in &urls {
+            assert!(world.curl(&[url]).ok().stdout.ends_with("\n200"));
+        }
+    };
+    batch(&world);
+    let before = descriptors();
+    for _ in 0..rounds() {
+        batch(&world);
+    }
+    // Idle upstream connections may be kept, within a bound; one per request may not.
+    assert!(
+        descriptors() < before + 20,
+        "{before} descriptors became {}",
+        descriptors()
+    );
+}
