@@ -5,6 +5,16 @@
 //! processes are *proven* gone. Output goes to the run log live, as NDJSON lines
 //! `{"ts","stream","chunk","seq"}` in [`RunSpec::log`].
 
+pub mod cgroup;
+mod config;
+mod evidence;
+mod lxc;
+pub mod rootfs;
+pub mod runlog;
+pub mod slices;
+
+pub use lxc::{Identity, Io, LxcEngine, SECCOMP};
+
 use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
