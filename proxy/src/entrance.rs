@@ -1,0 +1,187 @@
+//! The ways in: a loopback TCP port, where the kernel is asked whose socket it is, and one unix socket per run, whose peer
+//! must be of the run's uid range. A client that the kernel does not vouch for is answered once and closed.
+
+pub mod client;
+pub mod pulse;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy::grant::{Grant, RunId};
+use policy::record::{Entrance, Record, RecordKind, Verdict};
+use policy::{Code, Refusal};
+use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::mpsc;
+
+use self::client::Client;
+use crate::config::Identity;
+use crate::gate::Gate;
+use crate::identify;
+use crate::runs::Run;
+use crate::tunnel;
+
+/// Pause after an accept that failed for lack of descriptors or memory.
+const BREATH: Duration = Duration::from_millis(50);
+
+/// Accepts on the loopback port until the task is dropped.
+pub async fn tcp(gate: Arc<Gate>, listener: TcpListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, peer)) => {
+                let gate = Arc::clone(&gate);
+                // Asked at once: the answer is only good while the client holds its end open.
+                let owner = stream.local_addr().map_err(identify::IdentifyError::Kernel);
+                let owner = owner.and_then(|local| identify::tcp_peer(peer, local));
+                tokio::spawn(async move { tcp_client(gate, stream, owner).await });
+            }
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Serves each run's socket as it is opened, until the channel closes.
+pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixListener)>) {
+    while let Some((run, listener)) = opened.recv().await {
+        tokio::spawn(run_socket(Arc::clone(&gate), run, listener));
+    }
+}
+
+/// Closes what idles in the upstream pool for too long, until the task is dropped.
+pub async fn housekeeping(gate: Arc<Gate>) {
+    loop {
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        gate.upstream.sweep();
+    }
+}
+
+/// Accepts on one run's socket until the run is closed.
+async fn run_socket(gate: Arc<Gate>, run: Arc<Run>, listener: UnixListener) {
+    loop {
+        tokio::select! {
+            biased;
+            () = client::ended(&run) => break,
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    tokio::spawn(run_client(Arc::clone(&gate), Arc::clone(&run), stream));
+                }
+                Err(error) => pause(&error).await,
+            },
+        }
+    }
+    gate.upstream.forget_owner(&client::owner_of(&run));
+}
+
+async fn run_client(gate: Arc<Gate>, run: Arc<Run>, mut stream: UnixStream) {
+    let uid = match identify::unix_peer(&stream) {
+        Ok(uid) => uid,
+        Err(error) => {
+            let line = unknown(&gate, Entrance::RunSocket, None, &error.to_string()).of(&run.grant);
+            return turn_away(&gate, &mut stream, line).await;
+        }
+    };
+    if !run.peer_uids.contains(uid) {
+        let reason = format!("uid {uid} is not of this run");
+        let line = unknown(&gate, Entrance::RunSocket, Some(uid), &reason).of(&run.grant);
+        return turn_away(&gate, &mut stream, line).await;
+    }
+    admitted(gate, Arc::new(Client::of_run(run, uid)), stream).await;
+}
+
+async fn tcp_client(
+    gate: Arc<Gate>,
+    mut stream: TcpStream,
+    owner: Result<u32, identify::IdentifyError>,
+) {
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "a client was gone before it was served");
+        return;
+    }
+    let (uid, reason) = match owner {
+        Ok(uid) => (Some(uid), format!("uid {uid} is nobody that the configuration knows")),
+        Err(error) => (None, error.to_string()),
+    };
+    let identity = uid.and_then(|uid| {
+        let known = gate.config.listen.iter().flat_map(|listen| &listen.identities);
+        known.into_iter().find(|identity| identity.uid == uid)
+    });
+    match identity.and_then(|identity| grant(identity).map(|grant| (grant, identity.uid))) {
+        Some((grant, uid)) => {
+            admitted(Arc::clone(&gate), Arc::new(Client::of_uid(grant, uid)), stream).await;
+        }
+        None => {
+            let line = unknown(&gate, Entrance::Uid, uid, &reason);
+            turn_away(&gate, &mut stream, line).await;
+        }
+    }
+}
+
+async fn admitted<IO>(gate: Arc<Gate>, client: Arc<Client>, mut stream: IO)
+where
+    IO: AsyncWrite + tokio::io::AsyncRead + Unpin + Send + 'static,
+{
+    let Some(admission) = gate.admit(client.owner()) else {
+        let mut line = client.record(RecordKind::Refusal, &gate.new_id());
+        line.verdict = Some(Verdict::Refuse);
+        line.code = Some(Code::LimitReached);
+        line.reason = Some("portcullis: too many connections at once".to_owned());
+        return turn_away(&gate, &mut stream, line).await;
+    };
+    tunnel::serve(gate, client, stream).await;
+    drop(admission);
+}
+
+/// What a uid of the TCP entrance is granted. Its run is the uid itself: there is no other.
+fn grant(identity: &Identity) -> Option<Grant> {
+    let run = RunId::parse(&format!("uid-{}", identity.uid)).ok()?;
+    Grant::new(&identity.company, &identity.agent, None, run, &identity.profile).ok()
+}
+
+fn unknown(gate: &Gate, entrance: Entrance, uid: Option<u32>, reason: &str) -> Record {
+    let mut record = Record::new(RecordKind::Refusal, &gate.new_id(), &crate::audit::now());
+    record.entrance = Some(entrance);
+    record.peer_uid = uid;
+    record.verdict = Some(Verdict::Refuse);
+    record.code = Some(Code::IdentityUnknown);
+    record.reason = Some(format!("portcullis: {reason}"));
+    record
+}
+
+/// Records why a connection is not served, says so in one answer, and closes it.
+async fn turn_away<IO>(gate: &Gate, stream: &mut IO, line: Record)
+where
+    IO: AsyncWrite + tokio::io::AsyncRead + Unpin,
+{
+    let code = line.code.unwrap_or(Code::IdentityUnknown);
+    let sentence = line.reason.clone().unwrap_or_default();
+    let id = line.id.clone();
+    if let Err(error) = gate.audit.append(line) {
+        tracing::error!(%error, "a refused connection could not be recorded");
+    }
+    let sentence = sentence.strip_prefix("portcullis: ").unwrap_or(&sentence).to_owned();
+    let refusal = Refusal::new(code, &sentence, "the operator says who may use the gate in proxy.toml");
+    let body = crate::refusal::message(&refusal, &id);
+    let retry = if code == Code::LimitReached { "Retry-After: 5\r\n" } else { "" };
+    let answer = format!(
+        "HTTP/1.1 {} Portcullis: {sentence}\r\nx-portcullis-code: {}\r\nx-portcullis-audit: {id}\r\n{retry}\
+         Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        code.status(),
+        code.as_str(),
+        body.len(),
+    );
+    let told = async {
+        // The request is read first, so that closing does not reset the answer away; what it says does not matter.
+        let mut ignored = [0_u8; 8192];
+        stream.read(&mut ignored).await?;
+        stream.write_all(answer.as_bytes()).await?;
+        stream.shutdown().await
+    };
+    // Nobody has to listen to why it is turned away.
+    let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
+}
+
+/// An accept that fails must not end the entrance, nor spin: descriptors come back.
+async fn pause(error: &std::io::Error) {
+    tracing::warn!(%error, "accepting a client failed; trying again");
+    tokio::time::sleep(BREATH).await;
+}

@@ -1,0 +1,369 @@
+//! One request's way: agree, judge, record, strip, inject, send, stream. Follow [`serve`]; every early return is a refusal
+//! that is recorded before it is told.
+
+pub mod body;
+pub mod ending;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::request::Parts;
+use http::{Request, Response, StatusCode, Uri};
+use http_body_util::BodyExt;
+use hyper::body::{Body, Incoming};
+use policy::authority::{Authority, Scheme};
+use policy::record::{Record, RecordKind, Verdict, redact_target};
+use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
+
+use self::body::{RequestBody, ResponseBody};
+use self::ending::Ending;
+use crate::classify;
+use crate::entrance::client::Client;
+use crate::entrance::pulse::Pulse;
+use crate::framing::Flag;
+use crate::gate::Gate;
+use crate::inject::Injection;
+use crate::inspect::receive_pack::{Commands, Progress, Reader};
+use crate::policies::LoadedPolicy;
+use crate::refusal::{self, Shape};
+use crate::strip;
+
+/// Said on a credentialed answer that the upstream refused, where its challenge was taken away.
+const UPSTREAM: &str = "x-portcullis-upstream";
+
+/// After a refusal, this much of a body is read and thrown away, so that the client reads the answer instead of a reset.
+const DRAINED_BYTES: u64 = 64 * 1024 * 1024;
+const DRAINED_FOR: Duration = Duration::from_secs(5);
+
+/// Where a request came from and where it must be going.
+#[derive(Debug, Clone)]
+pub struct Channel {
+    pub gate: Arc<Gate>,
+    pub client: Arc<Client>,
+    pub scheme: Scheme,
+    pub authority: Authority,
+    pub framing: Flag,
+    pub pulse: Pulse,
+}
+
+/// A refusal on its way to the client, and the push it refuses if that is what it does.
+struct No {
+    refusal: Refusal,
+    push: Option<Commands>,
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, push: None }
+    }
+}
+
+/// What was learnt of a request before it was refused, for its record.
+#[derive(Default)]
+struct Known {
+    policy: Option<Arc<LoadedPolicy>>,
+}
+
+/// Serves one request, whatever comes of it.
+pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<ResponseBody> {
+    let id = channel.gate.new_id();
+    let (parts, mut body) = request.into_parts();
+    let mut known = Known::default();
+    let judged = judge(channel, &parts, &mut body, &mut known).await;
+    let (shape, expects) = (Shape::of(&parts.headers), parts.headers.contains_key(header::EXPECT));
+    match judged {
+        Ok(allowed) => match carry(channel, &id, parts, body, allowed).await {
+            Ok(response) => response,
+            Err(refusal) => refusal::answer(&refusal, &id, shape),
+        },
+        Err(No { refusal, push }) => {
+            let record = record(channel, RecordKind::Refusal, &id, &parts, known.policy.as_deref());
+            refuse(channel, record, &refusal);
+            // A client that waits for 100-continue sends nothing after a final answer; reading would only invite it to.
+            if !expects || push.is_some() {
+                drain(&mut body).await;
+            }
+            let mut response = match push.filter(|commands| commands.reports_status()) {
+                Some(commands) => refusal::push_answer(&refusal, &id, &commands),
+                None => refusal::answer(&refusal, &id, shape),
+            };
+            if channel.framing.is_raised() || !body.is_end_stream() {
+                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+            }
+            response
+        }
+    }
+}
+
+/// Records a refusal. A refusal is told even if the log is away: nothing left through it.
+fn refuse(channel: &Channel, mut record: Record, refusal: &Refusal) {
+    record.verdict = Some(Verdict::Refuse);
+    record.code = Some(refusal.code);
+    record.rule.clone_from(&refusal.rule);
+    record.status = Some(refusal.status());
+    record.reason = Some(refusal.text.clone());
+    if let Err(error) = channel.gate.audit.append(record) {
+        tracing::error!(%error, "a refusal could not be recorded");
+    }
+}
+
+/// A request that may leave.
+struct Allowed {
+    policy: Arc<LoadedPolicy>,
+    route: Route,
+    permit: Permit,
+    injection: Injection,
+    prefix: Option<Bytes>,
+}
+
+/// Everything before the record: nothing here resolves, dials or sends.
+async fn judge(
+    channel: &Channel,
+    parts: &Parts,
+    body: &mut Incoming,
+    known: &mut Known,
+) -> Result<Allowed, No> {
+    if channel.framing.is_raised() {
+        return Err(malformed("the request's framing is ambiguous").into());
+    }
+    classify::inside(parts, channel.scheme, &channel.authority)?;
+    classify::upgrade(&parts.headers)?;
+    let gate = &channel.gate;
+    let policy = channel.client.policy(gate)?;
+    known.policy = Some(Arc::clone(&policy));
+    gate.boundary.check().map_err(|problem| {
+        Refusal::new(
+            Code::BoundaryNotProven,
+            &format!("the kernel boundary is not proven: {problem}"),
+            "the operator must start portcullis-boundary; `portcullis status` says what is missing",
+        )
+    })?;
+    let route = match policy.policy.route(channel.scheme, &channel.authority) {
+        Routing::Route(route) => route,
+        Routing::Refuse(refusal) => return Err(refusal.into()),
+    };
+    let (permit, prefix) = permit(channel, parts, body, &policy, &route).await?;
+    let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
+    Ok(Allowed { policy, route, permit, injection, prefix })
+}
+
+/// Asks the policy, and reads what it asks for.
+async fn permit(
+    channel: &Channel,
+    parts: &Parts,
+    body: &mut Incoming,
+    policy: &LoadedPolicy,
+    route: &Route,
+) -> Result<(Permit, Option<Bytes>), No> {
+    let request = policy::Request {
+        scheme: channel.scheme,
+        authority: &channel.authority,
+        method: parts.method.as_str(),
+        target: classify::target(&parts.uri),
+    };
+    match policy.policy.decide(route, &request, &Facts::None) {
+        Decision::Permit(permit) => Ok((permit, None)),
+        Decision::Refuse(refusal) => Err(refusal.into()),
+        Decision::Inspect(Inspection::ReceivePack) => {
+            let most = channel.gate.config.limits.push_commands_bytes;
+            let (prefix, read) = push_commands(parts, body, most).await?;
+            let (facts, push) = match read {
+                Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
+                Err(reason) => (Facts::Unreadable(reason), None),
+            };
+            match policy.policy.decide(route, &request, &facts) {
+                Decision::Permit(permit) => Ok((permit, Some(prefix))),
+                Decision::Refuse(refusal) => Err(No { refusal, push }),
+                Decision::Inspect(Inspection::ReceivePack) => Err(No::from(Refusal::new(
+                    Code::CouldNotInspect,
+                    "the push could not be inspected",
+                    "report this: the policy asked for facts that it had been given",
+                ))),
+            }
+        }
+    }
+}
+
+/// The commands of a push with the bytes they were read from, which still have to be sent; or why they cannot be read.
+async fn push_commands(
+    parts: &Parts,
+    body: &mut Incoming,
+    most: usize,
+) -> Result<(Bytes, Result<Commands, String>), Refusal> {
+    let mut prefix = Vec::new();
+    if parts.headers.contains_key(header::CONTENT_ENCODING) {
+        return Ok((Bytes::new(), Err("the body of the push is compressed".to_owned())));
+    }
+    let mut reader = Reader::default();
+    loop {
+        match reader.advance(&prefix) {
+            Progress::Done(commands) => return Ok((prefix.into(), Ok(commands))),
+            Progress::Unreadable(reason) => return Ok((prefix.into(), Err(reason))),
+            Progress::More if prefix.len() >= most => {
+                let reason = format!("the command list of the push is longer than {most} bytes");
+                return Ok((prefix.into(), Err(reason)));
+            }
+            Progress::More => {}
+        }
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    prefix.extend_from_slice(&data);
+                }
+            }
+            Some(Err(_)) => return Err(malformed("the body of the push broke off")),
+            None => {
+                let reason = "the push ended before its command list did".to_owned();
+                return Ok((prefix.into(), Err(reason)));
+            }
+        }
+    }
+}
+
+/// Records, strips, injects and sends a permitted request, and streams the answer.
+async fn carry(
+    channel: &Channel,
+    id: &str,
+    mut parts: Parts,
+    body: Incoming,
+    allowed: Allowed,
+) -> Result<Response<ResponseBody>, Refusal> {
+    let Allowed { policy, route, permit, injection, prefix } = allowed;
+    let gate = &channel.gate;
+    let mut line = record(channel, RecordKind::Request, id, &parts, Some(&policy));
+    line.verdict = Some(Verdict::Allow);
+    line.rule = Some(permit.rule().clone());
+    line.credential = permit.credential().cloned();
+    line.facts = permit.facts_summary().cloned();
+    let body = RequestBody::new(prefix, body);
+    let mut end = line.clone();
+    end.kind = RecordKind::Response;
+    end.facts = None;
+    let written = if permit.is_credentialed() {
+        gate.audit.append_durable(line).await
+    } else {
+        gate.audit.append(line)
+    };
+    if let Err(error) = written {
+        tracing::error!(%error, "a request could not be recorded, so it does not leave");
+        return Err(Refusal::new(
+            Code::AuditUnavailable,
+            "the audit log cannot be written, so nothing leaves",
+            "the operator must make room for the audit log; the gate recovers by itself",
+        ));
+    }
+    let mut ending = Ending::new(Arc::clone(gate), end, body.meter());
+    let git = is_git(classify::target(&parts.uri));
+    let origin = origin(&parts.uri);
+    strip::request(&mut parts.headers);
+    let host = HeaderValue::from_str(&channel.authority.host_header(channel.scheme))
+        .map_err(|_| malformed("the authority is not a field value"))?;
+    parts.headers.insert(header::HOST, host);
+    let injected = match injection.set(&permit, git, &mut parts.headers) {
+        Ok(injected) => injected,
+        Err(refusal) => {
+            ending.refused(&refusal);
+            return Err(refusal);
+        }
+    };
+    let mut request = Request::new(body);
+    *request.method_mut() = parts.method;
+    *request.uri_mut() = origin;
+    *request.headers_mut() = parts.headers;
+    let waiting = channel.pulse.wait();
+    let sent = gate.upstream.send(&route, permit, channel.client.owner(), request).await;
+    drop(waiting);
+    match sent {
+        Ok(answer) => Ok(deliver(answer, injected.as_ref(), ending)),
+        Err(error) => {
+            let refusal = error.refusal(&route);
+            tracing::info!(authority = %route.authority(), error = %chain(&error), "upstream failed");
+            ending.refused(&refusal);
+            Err(refusal)
+        }
+    }
+}
+
+/// The upstream's answer as the client gets it.
+fn deliver(
+    answer: crate::upstream::Answer,
+    injected: Option<&HeaderValue>,
+    mut ending: Ending,
+) -> Response<ResponseBody> {
+    let (mut head, incoming) = answer.response.into_parts();
+    strip::response(&mut head.headers, injected);
+    if head.status == StatusCode::UNAUTHORIZED && injected.is_some() {
+        head.headers.insert(UPSTREAM, HeaderValue::from_static("credential-refused-by-upstream"));
+    }
+    ending.answered(head.status, answer.lease.address());
+    let mut response = Response::new(ResponseBody::upstream(incoming, answer.lease, ending));
+    *response.status_mut() = head.status;
+    *response.headers_mut() = head.headers;
+    response
+}
+
+/// What every line about this request says.
+fn record(
+    channel: &Channel,
+    kind: RecordKind,
+    id: &str,
+    parts: &Parts,
+    policy: Option<&LoadedPolicy>,
+) -> Record {
+    let mut record = channel.client.record(kind, id);
+    record.scheme = Some(channel.scheme.as_str().to_owned());
+    record.authority = Some(channel.authority.to_string());
+    record.method = Some(parts.method.as_str().chars().take(64).collect());
+    record.path = Some(redact_target(classify::target(&parts.uri)));
+    record.policy_hash = policy.map(|policy| policy.hash.clone());
+    record
+}
+
+/// The target that is sent: origin form only.
+fn origin(uri: &Uri) -> Uri {
+    if uri.scheme().is_none() && uri.authority().is_none() {
+        return uri.clone();
+    }
+    let mut parts = http::uri::Parts::default();
+    parts.path_and_query = uri.path_and_query().cloned();
+    Uri::from_parts(parts).unwrap_or_default()
+}
+
+/// Whether the path is one of git's smart HTTP protocol.
+fn is_git(target: &str) -> bool {
+    let path = target.split('?').next().unwrap_or(target);
+    ["/info/refs", "/git-upload-pack", "/git-receive-pack"].iter().any(|end| path.ends_with(end))
+}
+
+fn malformed(sentence: &str) -> Refusal {
+    Refusal::new(Code::MalformedRequest, sentence, "send a well-formed HTTP/1.1 request")
+}
+
+/// Reads and drops what is left of a body, within bounds.
+async fn drain(body: &mut Incoming) {
+    let all = async {
+        let mut seen = 0_u64;
+        while let Some(Ok(frame)) = body.frame().await {
+            let more = frame.data_ref().map_or(0, Bytes::len);
+            seen = seen.saturating_add(u64::try_from(more).unwrap_or(u64::MAX));
+            if seen > DRAINED_BYTES {
+                break;
+            }
+        }
+    };
+    // Whoever sends slower than this has had its answer's chance.
+    let _ = tokio::time::timeout(DRAINED_FOR, all).await;
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

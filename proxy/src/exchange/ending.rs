@@ -1,0 +1,77 @@
+//! The second line of a request's record: written once, at its end, however it ends. Dropping it is an end too, so that a
+//! cut stream, a client that left and a panic all leave a line.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use policy::record::Record;
+
+use super::body::Meter;
+use crate::gate::Gate;
+
+/// An open record.
+#[derive(Debug)]
+pub struct Ending {
+    gate: Arc<Gate>,
+    record: Option<Box<Record>>,
+    started: Instant,
+    sent: Arc<Meter>,
+    received: u64,
+}
+
+impl Ending {
+    /// `record` is the response line so far, `sent` counts the request's body.
+    pub fn new(gate: Arc<Gate>, record: Record, sent: Arc<Meter>) -> Self {
+        Self { gate, record: Some(Box::new(record)), started: Instant::now(), sent, received: 0 }
+    }
+
+    /// What the client is about to read.
+    pub fn answered(&mut self, status: http::StatusCode, address: Option<std::net::SocketAddr>) {
+        if let Some(record) = &mut self.record {
+            record.status = Some(status.as_u16());
+            record.address = address.map(|address| address.to_string());
+        }
+    }
+
+    /// More of the response's body has gone by.
+    pub fn count(&mut self, bytes: usize) {
+        self.received = self.received.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    }
+
+    /// The exchange ended as it should.
+    pub fn complete(&mut self) {
+        self.write(None);
+    }
+
+    /// The exchange ended early.
+    pub fn broken(&mut self, reason: &str) {
+        self.write(Some(reason));
+    }
+
+    /// The exchange ended in a refusal by the gate, such as an unreachable upstream.
+    pub fn refused(&mut self, refusal: &policy::Refusal) {
+        if let Some(record) = &mut self.record {
+            record.status = Some(refusal.status());
+            record.code = Some(refusal.code);
+        }
+        self.write(Some(&refusal.text));
+    }
+
+    fn write(&mut self, reason: Option<&str>) {
+        let Some(mut record) = self.record.take() else { return };
+        record.time = crate::audit::now();
+        record.bytes_in = Some(self.sent.bytes());
+        record.bytes_out = Some(self.received);
+        record.ms = Some(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
+        record.reason = reason.map(str::to_owned);
+        if let Err(error) = self.gate.audit.append(*record) {
+            tracing::error!(%error, "the end of a request could not be recorded");
+        }
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.write(Some("cut before the end"));
+    }
+}

@@ -1,0 +1,183 @@
+//! The gate as a value: everything a request meets on its way, shared by all connections. Nothing in it is changed by a
+//! request; what a reload changes (policies, credentials) is asked for anew by each request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use policy::authority::Host;
+use rustls::ServerConfig;
+use rustls::crypto::CryptoProvider;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use crate::audit::Audit;
+use crate::boundary::Boundary;
+use crate::ca::{CaError, Minter};
+use crate::config::Config;
+use crate::credential::Vault;
+use crate::policies::Policies;
+use crate::runs::Runs;
+use crate::upstream::{Settings, Upstream};
+
+/// What custody hands to the data path.
+#[allow(missing_debug_implementations, reason = "leads to secrets, which are never printed")]
+pub struct Parts {
+    pub config: Arc<Config>,
+    pub policies: Arc<Policies>,
+    pub vault: Arc<Vault>,
+    pub minter: Arc<Minter>,
+    pub audit: Arc<Audit>,
+    pub runs: Arc<Runs>,
+    pub boundary: Arc<Boundary>,
+}
+
+/// The running gate.
+pub struct Gate {
+    pub config: Arc<Config>,
+    pub policies: Arc<Policies>,
+    pub vault: Arc<Vault>,
+    pub minter: Arc<Minter>,
+    pub audit: Arc<Audit>,
+    pub runs: Arc<Runs>,
+    pub boundary: Arc<Boundary>,
+    pub upstream: Upstream,
+    tls: ServerConfig,
+    doors: Arc<Mutex<Doors>>,
+    instance: u32,
+    next: AtomicU64,
+}
+
+impl std::fmt::Debug for Gate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gate").finish_non_exhaustive()
+    }
+}
+
+/// Why a gate could not be put together.
+#[derive(Debug, thiserror::Error)]
+pub enum GateError {
+    #[error("preparing TLS towards clients")]
+    Tls(#[source] rustls::Error),
+}
+
+impl Gate {
+    /// Puts the gate together. Reads the system's roots and resolver configuration; opens nothing.
+    pub fn new(parts: Parts) -> Result<Self, GateError> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let limits = &parts.config.limits;
+        let settings = Settings {
+            connect_timeout: limits.connect_timeout,
+            handshake_timeout: limits.handshake_timeout,
+            response_timeout: limits.response_timeout,
+            pool_idle: limits.pool_idle,
+            pool_idle_timeout: limits.pool_idle_timeout,
+            head_bytes: limits.head_bytes,
+            head_headers: limits.head_headers,
+            board: parts.config.board_socket.clone(),
+        };
+        let tls = client_side(&provider).map_err(GateError::Tls)?;
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        // Only to tell the ids of one start from those of another; the low bits of the clock do.
+        let instance = u32::try_from(since.as_millis() / 100 % u128::from(u32::MAX)).unwrap_or(0);
+        Ok(Self {
+            upstream: Upstream::new(settings, provider),
+            config: parts.config,
+            policies: parts.policies,
+            vault: parts.vault,
+            minter: parts.minter,
+            audit: parts.audit,
+            runs: parts.runs,
+            boundary: parts.boundary,
+            tls,
+            doors: Arc::default(),
+            instance,
+            next: AtomicU64::new(1),
+        })
+    }
+
+    /// A new id for a request, unique over restarts, which joins its audit lines and is shown to the agent.
+    pub fn new_id(&self) -> String {
+        format!("r{:x}-{}", self.instance, self.next.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// TLS settings for a client that opened a tunnel to `host`: a leaf for exactly that host, whatever it offers.
+    pub fn leaf(&self, host: &Host) -> Result<Arc<ServerConfig>, CaError> {
+        let mut config = self.tls.clone();
+        config.cert_resolver = Arc::new(Only(self.minter.leaf(host)?));
+        Ok(Arc::new(config))
+    }
+
+    /// Lets one more connection of `owner` in, unless it or the gate has too many already.
+    pub fn admit(&self, owner: &Arc<str>) -> Option<Admission> {
+        let limits = &self.config.limits;
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        if doors.total >= limits.connections {
+            return None;
+        }
+        let count = doors.by_owner.entry(Arc::clone(owner)).or_insert(0);
+        if *count >= limits.connections_per_run {
+            return None;
+        }
+        *count += 1;
+        doors.total += 1;
+        Some(Admission { doors: Arc::clone(&self.doors), owner: Arc::clone(owner) })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Doors {
+    by_owner: HashMap<Arc<str>, usize>,
+    total: usize,
+}
+
+/// One admitted connection; leaving is dropping.
+#[derive(Debug)]
+pub struct Admission {
+    doors: Arc<Mutex<Doors>>,
+    owner: Arc<str>,
+}
+
+impl Drop for Admission {
+    fn drop(&mut self) {
+        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
+        doors.total = doors.total.saturating_sub(1);
+        if let Some(count) = doors.by_owner.get_mut(&self.owner) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                doors.by_owner.remove(&self.owner);
+            }
+        }
+    }
+}
+
+/// Presents one leaf, decided by the tunnel and not by what the client says in its hello.
+#[derive(Debug)]
+struct Only(Arc<CertifiedKey>);
+
+impl ResolvesServerCert for Only {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(Arc::clone(&self.0))
+    }
+}
+
+#[derive(Debug)]
+struct Nothing;
+
+impl ResolvesServerCert for Nothing {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        None
+    }
+}
+
+/// What every client is offered: TLS 1.2 and 1.3, and only HTTP/1.1, since that is what the gate speaks.
+fn client_side(provider: &Arc<CryptoProvider>) -> Result<ServerConfig, rustls::Error> {
+    let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_cert_resolver(Arc::new(Nothing));
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.send_tls13_tickets = 1;
+    Ok(config)
+}

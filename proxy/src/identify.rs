@@ -1,0 +1,132 @@
+//! Who is asking, as the kernel says it. A run's socket shows its peer by SO_PEERCRED; on the TCP entrance the uid that
+//! owns the client's socket is asked of sock_diag at accept. Uid 0, the gate's own and the overflow uid are nobody, and so
+//! is a socket whose inode is 0: that is what the kernel answers once the client has closed.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use netlink_packet_core::{
+    NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_sock_diag::SockDiagMessage;
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
+use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_sys::protocols::NETLINK_SOCK_DIAG;
+use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+
+/// The uid that stands for "not mapped here" (`/proc/sys/kernel/overflowuid` by default).
+const OVERFLOW_UID: u32 = 65_534;
+
+/// Why a peer has no identity.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentifyError {
+    #[error("asking the kernel who owns the client's socket")]
+    Kernel(#[source] io::Error),
+    #[error("the kernel knows no owner of the client's socket any more")]
+    Gone,
+    #[error("the kernel's answer about the client's socket could not be read")]
+    Answer,
+    #[error("uid {0} is never an identity")]
+    Nobody(u32),
+}
+
+/// The uid of the process at the other end of a unix stream, as it was when it connected.
+pub fn unix_peer(stream: &tokio::net::UnixStream) -> Result<u32, IdentifyError> {
+    let credentials = stream.peer_cred().map_err(IdentifyError::Kernel)?;
+    somebody(credentials.uid())
+}
+
+/// The uid that owns the TCP socket `client`, which is connected to `gate` in this network namespace. One short exchange
+/// with the kernel, which answers within the call.
+pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyError> {
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(IdentifyError::Kernel)?;
+    socket.bind_auto().map_err(IdentifyError::Kernel)?;
+    socket.connect(&NetlinkAddr::new(0, 0)).map_err(IdentifyError::Kernel)?;
+    let request = question(client, gate);
+    socket.send(&request, 0).map_err(IdentifyError::Kernel)?;
+    let mut answer = Vec::with_capacity(4096);
+    socket.recv(&mut answer, 0).map_err(IdentifyError::Kernel)?;
+    let message = NetlinkMessage::<SockDiagMessage>::deserialize(&answer)
+        .map_err(|_| IdentifyError::Answer)?;
+    match message.payload {
+        NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(found)) => {
+            let header = found.header;
+            let same = header.socket_id.source_port == client.port()
+                && header.socket_id.destination_port == gate.port();
+            if !same || header.inode == 0 {
+                return Err(IdentifyError::Gone);
+            }
+            somebody(header.uid)
+        }
+        NetlinkPayload::Error(_) => Err(IdentifyError::Gone),
+        _ => Err(IdentifyError::Answer),
+    }
+}
+
+/// Refuses the uids that never map to a grant.
+fn somebody(uid: u32) -> Result<u32, IdentifyError> {
+    let own = nix::unistd::geteuid().as_raw();
+    if uid == 0 || uid == own || uid == OVERFLOW_UID || uid == u32::MAX {
+        return Err(IdentifyError::Nobody(uid));
+    }
+    Ok(uid)
+}
+
+/// The message that asks for exactly one socket: the client's end, hence its address as source.
+fn question(client: SocketAddr, gate: SocketAddr) -> Vec<u8> {
+    let (family, mut id) = match client.ip() {
+        IpAddr::V4(_) => (AF_INET, SocketId::new_v4()),
+        IpAddr::V6(_) => (AF_INET6, SocketId::new_v6()),
+    };
+    id.source_address = client.ip();
+    id.source_port = client.port();
+    id.destination_address = gate.ip();
+    id.destination_port = gate.port();
+    id.cookie = [0xff; 8];
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST;
+    let mut message = NetlinkMessage::new(
+        header,
+        SockDiagMessage::InetRequest(InetRequest {
+            family,
+            protocol: IPPROTO_TCP,
+            extensions: ExtensionFlags::empty(),
+            states: StateFlags::all(),
+            socket_id: id,
+        })
+        .into(),
+    );
+    message.finalize();
+    let mut bytes = vec![0; message.buffer_len()];
+    message.serialize(&mut bytes);
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The test's own sockets belong to the test's own uid, which is exactly the identity the gate refuses.
+    #[tokio::test]
+    async fn the_gate_never_takes_itself_for_a_client() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let gate = listener.local_addr().unwrap();
+        #[allow(clippy::disallowed_methods, reason = "a client of the entrance, in a test")]
+        let client = tokio::net::TcpStream::connect(gate).await.unwrap();
+        let (_accepted, peer) = listener.accept().await.unwrap();
+        assert_eq!(peer, client.local_addr().unwrap());
+        let own = nix::unistd::geteuid().as_raw();
+        assert!(matches!(tcp_peer(peer, gate), Err(IdentifyError::Nobody(uid)) if uid == own));
+        drop(client);
+        let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
+        assert!(matches!(tcp_peer(nobody, gate), Err(IdentifyError::Gone)));
+    }
+
+    #[test]
+    fn root_the_overflow_uid_and_ourselves_are_nobody() {
+        assert!(somebody(0).is_err());
+        assert!(somebody(OVERFLOW_UID).is_err());
+        assert!(somebody(nix::unistd::geteuid().as_raw()).is_err());
+        assert_eq!(somebody(23_456).unwrap(), 23_456, "control: an ordinary uid");
+    }
+}

@@ -1,0 +1,256 @@
+//! The commands of a git push, read from the pkt-lines that precede the pack (gitprotocol-pack, "Reference Update
+//! Request"). Only the section up to the first flush is read; the pack behind it is never looked at or buffered.
+//!
+//! ```text
+//! 00a8<old> <new> refs/heads/agent/x\0 report-status side-band-64k ...   first command, with capabilities
+//! 0068<old> <new> refs/heads/agent/y                                     further commands
+//! 0000                                                                   flush; the pack follows
+//! ```
+//! A lone `0000` is git's probe before a large push: no command at all, and that is what is reported.
+
+use policy::RefUpdate;
+
+/// What the bytes seen so far amount to.
+#[derive(Debug)]
+pub enum Progress {
+    /// The flush has not arrived yet.
+    More,
+    /// The command section is complete.
+    Done(Commands),
+    /// The bytes are not a command section the gate understands; the text says why.
+    Unreadable(String),
+}
+
+/// A complete command section.
+#[derive(Debug)]
+pub struct Commands {
+    pub updates: Vec<RefUpdate>,
+    /// Capabilities the client asked for with its first command.
+    pub capabilities: Vec<String>,
+}
+
+impl Commands {
+    /// Whether the client reads a status report, in which a refusal can be told per reference.
+    pub fn reports_status(&self) -> bool {
+        self.capabilities.iter().any(|word| word == "report-status" || word == "report-status-v2")
+    }
+
+    /// Whether the client wants its answers multiplexed on the side band.
+    pub fn side_band(&self) -> bool {
+        self.capabilities.iter().any(|word| word == "side-band-64k")
+    }
+}
+
+/// Incremental reader of the command section. Feed it the whole prefix received so far; parsing resumes where it
+/// stopped.
+#[derive(Debug, Default)]
+pub struct Reader {
+    parsed: usize,
+    updates: Vec<RefUpdate>,
+    capabilities: Vec<String>,
+}
+
+impl Reader {
+    /// Reads as far as `prefix` (all bytes of the body so far) reaches.
+    pub fn advance(&mut self, prefix: &[u8]) -> Progress {
+        loop {
+            let rest = prefix.get(self.parsed..).unwrap_or_default();
+            let Some(digits) = rest.get(..4) else { return Progress::More };
+            let Some(length) = pkt_length(digits) else {
+                return unreadable("a pkt-line does not begin with four hexadecimal digits");
+            };
+            if length == 0 {
+                return Progress::Done(Commands {
+                    updates: std::mem::take(&mut self.updates),
+                    capabilities: std::mem::take(&mut self.capabilities),
+                });
+            }
+            if length <= 4 {
+                return unreadable("the command section contains a special or empty pkt-line");
+            }
+            let Some(line) = rest.get(4..length) else { return Progress::More };
+            if let Err(problem) = self.line(line) {
+                return unreadable(problem);
+            }
+            self.parsed += length;
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        let (command, capabilities) = match line.iter().position(|byte| *byte == 0) {
+            Some(nul) => (&line[..nul], Some(&line[nul + 1..])),
+            None => (line, None),
+        };
+        let command = command.strip_suffix(b"\n").unwrap_or(command);
+        let command = std::str::from_utf8(command).map_err(|_| "a reference name is not UTF-8")?;
+        if let Some(words) = capabilities {
+            if !self.updates.is_empty() {
+                return Err("capabilities appear behind a command that is not the first");
+            }
+            let words = std::str::from_utf8(words).map_err(|_| "capabilities are not UTF-8")?;
+            self.capabilities = words.split_whitespace().map(str::to_owned).collect();
+        }
+        if let Some(object) = command.strip_prefix("shallow ") {
+            return if is_object_id(object) { Ok(()) } else { Err("a shallow line names no object") };
+        }
+        if command.starts_with("push-cert") {
+            return Err("signed pushes (push-cert) are not understood by the gate");
+        }
+        let mut words = command.splitn(3, ' ');
+        let (Some(old), Some(new), Some(name)) = (words.next(), words.next(), words.next()) else {
+            return Err("a command is not of the form OLD NEW REF");
+        };
+        if !is_object_id(old) || !is_object_id(new) || old.len() != new.len() {
+            return Err("a command does not name two objects");
+        }
+        if name.is_empty() || name.chars().any(|c| c.is_control() || c == ' ') {
+            return Err("a reference name contains a blank or a control character");
+        }
+        self.updates.push(RefUpdate {
+            old: old.to_owned(),
+            new: new.to_owned(),
+            name: name.to_owned(),
+        });
+        Ok(())
+    }
+}
+
+fn unreadable(problem: &str) -> Progress {
+    Progress::Unreadable(problem.to_owned())
+}
+
+fn is_object_id(text: &str) -> bool {
+    (text.len() == 40 || text.len() == 64)
+        && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+}
+
+/// The length that four hexadecimal digits state, themselves included.
+fn pkt_length(digits: &[u8]) -> Option<usize> {
+    digits.iter().try_fold(0_usize, |length, digit| {
+        let value = char::from(*digit).to_digit(16)?;
+        Some(length * 16 + usize::try_from(value).ok()?)
+    })
+}
+
+/// A status report that rejects every update with `reason`, as git shows it: `! [remote rejected] x -> x (reason)`,
+/// preceded by `message` as `remote:` lines where the client reads a side band.
+pub fn rejection(commands: &Commands, reason: &str, message: &str) -> Vec<u8> {
+    let mut report = Vec::new();
+    pkt(&mut report, b"unpack ok\n");
+    let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    for update in &commands.updates {
+        // A pkt-line holds 65,516 bytes; reference names come from pkt-lines of that size, so the reason is what is cut.
+        let room = 60_000_usize.saturating_sub(update.name.len());
+        let short: String = reason.chars().take(room.min(400)).collect();
+        let mut line = format!("ng {} {short}\n", update.name);
+        if line.len() > 65_000 {
+            line = format!("ng {} refused\n", update.name);
+        }
+        pkt(&mut report, line.as_bytes());
+    }
+    report.extend_from_slice(b"0000");
+    if !commands.side_band() {
+        return report;
+    }
+    let mut banded = Vec::new();
+    for line in message.lines() {
+        let mut band = vec![2];
+        band.extend(line.bytes().take(900));
+        band.push(b'\n');
+        pkt(&mut banded, &band);
+    }
+    for chunk in report.chunks(65_000) {
+        let mut band = vec![1];
+        band.extend_from_slice(chunk);
+        pkt(&mut banded, &band);
+    }
+    banded.extend_from_slice(b"0000");
+    banded
+}
+
+fn pkt(out: &mut Vec<u8>, payload: &[u8]) {
+    out.extend_from_slice(format!("{:04x}", payload.len() + 4).as_bytes());
+    out.extend_from_slice(payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: &str = "1111111111111111111111111111111111111111";
+    const Z: &str = "0000000000000000000000000000000000000000";
+
+    fn section(lines: &[String]) -> Vec<u8> {
+        let mut out = Vec::new();
+        for line in lines {
+            pkt(&mut out, line.as_bytes());
+        }
+        out.extend_from_slice(b"0000");
+        out
+    }
+
+    fn read(bytes: &[u8]) -> Progress {
+        Reader::default().advance(bytes)
+    }
+
+    #[test]
+    fn commands_are_read_up_to_the_flush_and_the_pack_is_left_alone() {
+        let mut bytes = section(&[
+            format!("{Z} {A} refs/heads/agent/x\0 report-status side-band-64k agent=git/2.47"),
+            format!("{A} {Z} refs/heads/old\n"),
+        ]);
+        bytes.extend_from_slice(b"PACK\x00\x00garbage");
+        let Progress::Done(commands) = read(&bytes) else { panic!("not read") };
+        assert_eq!(commands.updates.len(), 2);
+        assert_eq!(commands.updates[0].name, "refs/heads/agent/x");
+        assert_eq!(commands.updates[1].new, Z);
+        assert!(commands.reports_status() && commands.side_band());
+    }
+
+    #[test]
+    fn one_byte_at_a_time_gives_the_same_commands() {
+        let bytes = section(&[format!("{Z} {A} refs/heads/agent/x\0 report-status")]);
+        let mut reader = Reader::default();
+        for end in 0..bytes.len() {
+            assert!(matches!(reader.advance(&bytes[..end]), Progress::More), "at {end}");
+        }
+        let Progress::Done(commands) = reader.advance(&bytes) else { panic!("not read") };
+        assert_eq!(commands.updates.len(), 1);
+    }
+
+    #[test]
+    fn the_probe_of_a_large_push_is_a_section_without_commands() {
+        let Progress::Done(commands) = read(b"0000") else { panic!("not read") };
+        assert!(commands.updates.is_empty());
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said_to_be_unreadable() {
+        let cases: Vec<Vec<u8>> = vec![
+            b"zzzz".to_vec(),
+            b"0001".to_vec(),
+            b"0004".to_vec(),
+            b"\x1f\x8b\x08\x00gzip".to_vec(),
+            section(&[format!("{Z} {A}")]),
+            section(&[format!("{Z} short refs/heads/x")]),
+            section(&[format!("{Z} {A} refs/heads/a b")]),
+            section(&["push-cert\0 report-status".to_owned()]),
+            section(&[format!("{Z} {A} refs/a"), format!("{Z} {A} refs/b\0 late")]),
+        ];
+        for bytes in cases {
+            assert!(matches!(read(&bytes), Progress::Unreadable(_)), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_rejection_names_every_reference() {
+        let bytes = section(&[
+            format!("{Z} {A} refs/heads/main\0 report-status"),
+            format!("{Z} {A} refs/heads/other"),
+        ]);
+        let Progress::Done(commands) = read(&bytes) else { panic!("not read") };
+        let report = String::from_utf8(rejection(&commands, "not\nhere", "text")).unwrap();
+        assert!(report.contains("ng refs/heads/main not here\n"), "{report}");
+        assert!(report.contains("ng refs/heads/other not here\n"), "{report}");
+    }
+}

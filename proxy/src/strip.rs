@@ -1,0 +1,240 @@
+//! What never crosses the gate. Requests lose everything that could carry a client's own credential, re-route the
+//! request behind the gate, or speak to this hop only; responses lose what would hand the agent a session or steer it
+//! around the gate. Stripping happens before injection, so that a client cannot nominate the injected field away.
+
+use http::HeaderMap;
+use http::header::{self, HeaderName, HeaderValue};
+
+/// Fields that carry credentials or sessions. Removed from every request, whether or not the gate injects its own, and
+/// from every response on a credentialed route.
+const CREDENTIALS: &[&str] = &[
+    "authorization",
+    "cookie",
+    "cookie2",
+    "private-token",
+    "job-token",
+    "deploy-token",
+    "x-api-key",
+    "api-key",
+    "apikey",
+    "x-goog-api-key",
+    "x-auth-token",
+    "x-access-token",
+    "x-csrf-token",
+    "x-amz-security-token",
+    "x-vault-token",
+    "pveauthcookie",
+    "csrfpreventiontoken",
+    "x-github-otp",
+];
+
+/// Fields by which a server behind the gate could be told another host, path, method or client than the one judged.
+const ROUTING: &[&str] = &[
+    "forwarded",
+    "via",
+    "x-host",
+    "x-original-host",
+    "x-original-url",
+    "x-rewrite-url",
+    "x-real-ip",
+    "x-client-ip",
+    "x-http-host-override",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "max-forwards",
+];
+
+/// Fields of this hop (RFC 9110, 7.6.1). `expect` is among them because the gate answers it itself.
+const HOP: &[&str] = &[
+    "connection",
+    "keep-alive",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "http2-settings",
+    "expect",
+];
+
+const REQUEST_PREFIXES: &[&str] = &["proxy-", "x-forwarded-", "x-portcullis-"];
+
+/// Response fields that open a session, steer to another transport, or belong to this hop.
+const RESPONSE: &[&str] = &[
+    "set-cookie",
+    "set-cookie2",
+    "alt-svc",
+    "alternate-protocol",
+    "authentication-info",
+    "public-key-pins",
+];
+
+const RESPONSE_PREFIXES: &[&str] = &["proxy-", "x-portcullis-"];
+
+/// Strips a request in place: credentials, routing overrides, hop-by-hop fields and everything that `Connection` names.
+/// `Host` is removed too: the exchange writes its own from the authority it judged.
+pub fn request(headers: &mut HeaderMap) {
+    nominated(headers);
+    remove(headers, REQUEST_PREFIXES, &|name| {
+        CREDENTIALS.contains(&name) || ROUTING.contains(&name) || HOP.contains(&name)
+    });
+    headers.remove(header::HOST);
+}
+
+/// Strips a response in place. On a credentialed route (`injected` is the value that went out) challenges and credential
+/// fields go as well, and so does any field that echoes the injected value.
+pub fn response(headers: &mut HeaderMap, injected: Option<&HeaderValue>) {
+    nominated(headers);
+    let credentialed = injected.is_some();
+    remove(headers, RESPONSE_PREFIXES, &|name| {
+        RESPONSE.contains(&name)
+            || HOP.contains(&name)
+            || (credentialed && (name == "www-authenticate" || CREDENTIALS.contains(&name)))
+    });
+    if let Some(secret) = injected {
+        let echoes: Vec<HeaderName> = headers
+            .iter()
+            .filter(|(_, value)| echoes(value.as_bytes(), secret.as_bytes()))
+            .map(|(name, _)| name.clone())
+            .collect();
+        for name in echoes {
+            headers.remove(name);
+        }
+    }
+}
+
+/// Whether a header value contains the injected one, whole or without its scheme word ("Bearer ", "Basic ").
+fn echoes(value: &[u8], secret: &[u8]) -> bool {
+    let bare = match secret.iter().position(|byte| *byte == b' ') {
+        Some(space) => secret.get(space + 1..).unwrap_or(secret),
+        None => secret,
+    };
+    !bare.is_empty() && value.windows(bare.len()).any(|window| window == bare)
+}
+
+fn remove(headers: &mut HeaderMap, prefixes: &[&str], unwanted: &dyn Fn(&str) -> bool) {
+    let doomed: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| {
+            let name = name.as_str();
+            unwanted(name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+        })
+        .cloned()
+        .collect();
+    for name in doomed {
+        headers.remove(name);
+    }
+}
+
+/// Removes every field that `Connection` nominates as belonging to this hop. Framing fields are not the peer's to
+/// nominate: hyper has already used them, and dropping them here only lets our own framing stand.
+fn nominated(headers: &mut HeaderMap) {
+    if !headers.contains_key(header::CONNECTION) {
+        return;
+    }
+    let names: Vec<HeaderName> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|token| HeaderName::from_bytes(token.trim().as_bytes()).ok())
+        .collect();
+    for name in names {
+        headers.remove(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn map(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(
+                HeaderName::from_bytes(name.as_bytes()).unwrap(),
+                HeaderValue::from_static(value),
+            );
+        }
+        headers
+    }
+
+    #[test]
+    fn every_carrier_of_a_client_credential_goes_and_ordinary_fields_stay() {
+        let mut headers = map(&[
+            ("Authorization", "Bearer own"),
+            ("authorization", "Basic own"),
+            ("Cookie", "a=b"),
+            ("PRIVATE-TOKEN", "own"),
+            ("X-Api-Key", "own"),
+            ("PVEAuthCookie", "own"),
+            ("CSRFPreventionToken", "own"),
+            ("X-GitHub-OTP", "123"),
+            ("Proxy-Authorization", "Basic own"),
+            ("Proxy-Connection", "keep-alive"),
+            ("X-Forwarded-Host", "evil.example"),
+            ("X-Forwarded-For", "10.0.0.1"),
+            ("Forwarded", "host=evil.example"),
+            ("X-Original-URL", "/admin"),
+            ("X-Rewrite-URL", "/admin"),
+            ("X-Host", "evil.example"),
+            ("X-HTTP-Method-Override", "DELETE"),
+            ("Via", "1.1 x"),
+            ("TE", "trailers"),
+            ("Trailer", "X-Late"),
+            ("Upgrade", "h2c"),
+            ("Keep-Alive", "timeout=5"),
+            ("Host", "api.example.com"),
+            ("Accept", "*/*"),
+            ("Git-Protocol", "version=2"),
+            ("Content-Length", "3"),
+        ]);
+        request(&mut headers);
+        let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        left.sort_unstable();
+        assert_eq!(left, ["accept", "content-length", "git-protocol"]);
+    }
+
+    #[test]
+    fn a_connection_nomination_is_spent_before_anything_is_injected() {
+        let mut headers = map(&[
+            ("Connection", "authorization, X-Mine"),
+            ("Connection", "close"),
+            ("X-Mine", "1"),
+            ("Accept", "*/*"),
+        ]);
+        request(&mut headers);
+        headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer ours"));
+        assert!(!headers.contains_key("connection"));
+        assert!(!headers.contains_key("x-mine"));
+        assert_eq!(headers["authorization"], "Bearer ours");
+        assert!(headers.contains_key("accept"));
+    }
+
+    #[test]
+    fn responses_lose_sessions_and_steering_and_keep_the_rest() {
+        let pairs = [
+            ("Set-Cookie", "s=1"),
+            ("Alt-Svc", "h3=\":443\""),
+            ("Authentication-Info", "x"),
+            ("WWW-Authenticate", "Basic realm=\"x\""),
+            ("Connection", "keep-alive"),
+            ("X-Portcullis-Code", "forged"),
+            ("Content-Type", "text/plain"),
+            ("X-Echo", "got Bearer canary-of-the-rule back"),
+        ];
+        let mut plain = map(&pairs);
+        response(&mut plain, None);
+        assert!(plain.contains_key("www-authenticate"));
+        assert!(plain.contains_key("x-echo"));
+        assert!(!plain.contains_key("set-cookie"));
+        assert!(!plain.contains_key("alt-svc"));
+        assert!(!plain.contains_key("x-portcullis-code"));
+
+        let mut credentialed = map(&pairs);
+        response(&mut credentialed, Some(&HeaderValue::from_static("Bearer canary-of-the-rule")));
+        assert!(!credentialed.contains_key("www-authenticate"));
+        assert!(!credentialed.contains_key("x-echo"), "an echo of the injected value is dropped");
+        assert_eq!(credentialed["content-type"], "text/plain");
+    }
+}

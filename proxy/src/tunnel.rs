@@ -1,0 +1,324 @@
+//! One client connection from its first byte: plain proxy requests, or a CONNECT followed by TLS that ends here. A tunnel to
+//! an unlisted host is opened too, to a leaf and nothing else, so that the refusal can be read inside it. What is not TLS is
+//! closed; there is no raw fallback.
+
+use std::convert::Infallible;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use bytes::{Buf, Bytes};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use policy::authority::{Authority, Scheme};
+use policy::record::{RecordKind, Verdict};
+use policy::{Code, Refusal, Routing};
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::time::timeout;
+use tokio_rustls::LazyConfigAcceptor;
+
+use crate::classify::{self, Entry};
+use crate::entrance::client::Client;
+use crate::entrance::pulse::{Beating, Pulse};
+use crate::exchange::body::ResponseBody;
+use crate::exchange::{self, Channel};
+use crate::framing::{Flag, Watched};
+use crate::gate::Gate;
+use crate::refusal::{self, Shape};
+
+/// Serves one connection of an identified client until it ends, stops moving, or the client's run is closed.
+pub async fn serve<IO>(gate: Arc<Gate>, client: Arc<Client>, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let pulse = Pulse::default();
+    let io = Beating::new(io, pulse.clone());
+    let idle = gate.config.limits.idle_timeout;
+    tokio::select! {
+        biased;
+        () = client.closed() => {}
+        () = pulse.stopped(idle) => {}
+        () = outer(&gate, &client, io, &pulse) => {}
+    }
+}
+
+/// The proxy's own protocol: absolute-form requests, or one CONNECT.
+async fn outer<IO>(gate: &Arc<Gate>, client: &Arc<Client>, io: IO, pulse: &Pulse)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (watched, framing) = Watched::new(io);
+    let opened: Arc<Mutex<Option<Authority>>> = Arc::default();
+    let service = service_fn(|request| {
+        let (gate, client, pulse) = (Arc::clone(gate), Arc::clone(client), pulse.clone());
+        let (framing, opened) = (framing.clone(), Arc::clone(&opened));
+        async move {
+            Ok::<_, Infallible>(enter(gate, client, pulse, framing, &opened, request).await)
+        }
+    });
+    let connection = server(gate).serve_connection(TokioIo::new(watched), service);
+    let Ok(parts) = connection.without_shutdown().await else { return };
+    let target = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let mut io = parts.io.into_inner().into_inner();
+    match target {
+        Some(authority) => {
+            let io = Rejoined { first: parts.read_buf, io };
+            intercept(gate, client, authority, io, pulse).await;
+        }
+        None => {
+            // The peer may be gone already, which is all the same now.
+            let _ = io.shutdown().await;
+        }
+    }
+}
+
+/// One request on the entrance.
+async fn enter(
+    gate: Arc<Gate>,
+    client: Arc<Client>,
+    pulse: Pulse,
+    framing: Flag,
+    opened: &Mutex<Option<Authority>>,
+    request: Request<Incoming>,
+) -> Response<ResponseBody> {
+    let (parts, body) = request.into_parts();
+    let entry = classify::entry(&parts);
+    match entry {
+        Ok(Entry::Connect(authority)) => {
+            *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(authority);
+            Response::new(ResponseBody::own(Bytes::new()))
+        }
+        Ok(Entry::Absolute(authority)) => {
+            let channel = Channel { gate, client, scheme: Scheme::Http, authority, framing, pulse };
+            exchange::serve(&channel, Request::from_parts(parts, body)).await
+        }
+        Err(refusal) => {
+            let id = gate.new_id();
+            let target = parts.uri.to_string();
+            note(&gate, &client, &id, &refusal, parts.method.as_str(), Some(&target));
+            let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
+            let close = http::HeaderValue::from_static("close");
+            response.headers_mut().insert(http::header::CONNECTION, close);
+            response
+        }
+    }
+}
+
+/// TLS with the client, then one judged request after the other.
+async fn intercept<IO>(
+    gate: &Arc<Gate>,
+    client: &Arc<Client>,
+    authority: Authority,
+    io: Rejoined<IO>,
+    pulse: &Pulse,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limit = gate.config.limits.handshake_timeout;
+    let tls = match timeout(limit, handshake(gate, &authority, io)).await {
+        Ok(Ok(tls)) => tls,
+        Ok(Err(failure)) => return unopened(gate, client, &authority, Some(failure)),
+        Err(_) => return unopened(gate, client, &authority, Some(Failure::Late)),
+    };
+    let (watched, framing) = Watched::new(tls);
+    let asked = AtomicBool::new(false);
+    let channel = Channel {
+        gate: Arc::clone(gate),
+        client: Arc::clone(client),
+        scheme: Scheme::Https,
+        authority,
+        framing,
+        pulse: pulse.clone(),
+    };
+    let service = service_fn(|request| {
+        asked.store(true, Ordering::Relaxed);
+        let channel = &channel;
+        async move { Ok::<_, Infallible>(exchange::serve(channel, request).await) }
+    });
+    // How a client's connection ends is its own affair; what it asked for is on record.
+    let _ = server(gate).serve_connection(TokioIo::new(watched), service).await;
+    if !asked.load(Ordering::Relaxed) {
+        unopened(gate, client, &channel.authority, None);
+    }
+}
+
+/// Why TLS with the client did not come about.
+enum Failure {
+    /// The server name differs from the CONNECT target.
+    OtherName,
+    /// No leaf could be minted.
+    Leaf(crate::ca::CaError),
+    /// The bytes were not TLS that the gate speaks, or the client refused the leaf.
+    Tls(io::Error),
+    /// It took too long.
+    Late,
+}
+
+async fn handshake<IO>(
+    gate: &Gate,
+    authority: &Authority,
+    io: Rejoined<IO>,
+) -> Result<tokio_rustls::server::TlsStream<Rejoined<IO>>, Failure>
+where
+    IO: AsyncRead + AsyncWrite + Unpin,
+{
+    let start = LazyConfigAcceptor::new(Acceptor::default(), io).await.map_err(Failure::Tls)?;
+    // A hello without a name (some clients, and all that connect to an address) gets the leaf of the CONNECT target.
+    if let Some(name) = start.client_hello().server_name() {
+        let same = policy::authority::Host::parse(name).is_ok_and(|host| host == *authority.host());
+        if !same || name.ends_with('.') {
+            return Err(Failure::OtherName);
+        }
+    }
+    let config = gate.leaf(authority.host()).map_err(Failure::Leaf)?;
+    start.into_stream(config).await.map_err(Failure::Tls)
+}
+
+/// A tunnel ended without a request in it. That is worth a record if something was wrong: the host is not listed, the server
+/// name differs, or what came was not TLS.
+fn unopened(
+    gate: &Arc<Gate>,
+    client: &Arc<Client>,
+    authority: &Authority,
+    failure: Option<Failure>,
+) {
+    let unlisted = match client.policy(gate) {
+        Ok(policy) => match policy.policy.route(Scheme::Https, authority) {
+            Routing::Route(_) => None,
+            Routing::Refuse(refusal) => Some(refusal),
+        },
+        Err(refusal) => Some(refusal),
+    };
+    let refusal = match failure {
+        Some(Failure::OtherName) => Some(Refusal::new(
+            Code::SniMismatch,
+            &format!("the TLS server name is not {}", authority.host()),
+            "target, TLS server name and Host must name the same host",
+        )),
+        Some(Failure::Leaf(error)) => {
+            tracing::error!(%error, "no leaf could be minted");
+            Some(Refusal::new(Code::GateFailed, "no certificate could be minted", "see the gate's log"))
+        }
+        Some(Failure::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            unlisted.or_else(|| {
+                Some(Refusal::new(
+                    Code::MalformedRequest,
+                    &format!("the tunnel did not carry TLS that the gate speaks: {error}"),
+                    "only HTTP/1.1 over TLS 1.2 or 1.3 is served; let the client trust the gate's CA",
+                ))
+            })
+        }
+        Some(Failure::Late) => unlisted.or_else(|| {
+            Some(Refusal::new(
+                Code::ClientTimeout,
+                "the TLS handshake was not finished in time",
+                "let the client speak TLS after CONNECT",
+            ))
+        }),
+        Some(Failure::Tls(_)) | None => unlisted,
+    };
+    if let Some(refusal) = refusal {
+        let target = authority.to_string();
+        note(gate, client, &gate.new_id(), &refusal, "CONNECT", Some(&target));
+    }
+}
+
+/// Records a refusal outside an exchange.
+fn note(
+    gate: &Gate,
+    client: &Client,
+    id: &str,
+    refusal: &Refusal,
+    method: &str,
+    target: Option<&str>,
+) {
+    let mut record = client.record(RecordKind::Refusal, id);
+    record.method = Some(method.chars().take(64).collect());
+    record.authority = target
+        .filter(|_| method == "CONNECT")
+        .and_then(|target| Authority::parse(target).ok())
+        .map(|authority| authority.to_string());
+    if record.authority.is_none() {
+        record.path = target.map(policy::record::redact_target);
+    }
+    record.verdict = Some(Verdict::Refuse);
+    record.code = Some(refusal.code);
+    record.rule.clone_from(&refusal.rule);
+    record.reason = Some(refusal.text.clone());
+    if let Err(error) = gate.audit.append(record) {
+        tracing::error!(%error, "a refusal could not be recorded");
+    }
+}
+
+/// HTTP/1.1 towards clients, with every bound set.
+fn server(gate: &Gate) -> http1::Builder {
+    let limits = &gate.config.limits;
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.head_timeout)
+        .max_headers(limits.head_headers)
+        .max_header_size(limits.head_bytes)
+        .half_close(false);
+    builder
+}
+
+/// A stream of which the first bytes have been read already.
+#[derive(Debug)]
+struct Rejoined<IO> {
+    first: Bytes,
+    io: IO,
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        if this.first.is_empty() {
+            return Pin::new(&mut this.io).poll_read(context, buffer);
+        }
+        let length = this.first.len().min(buffer.remaining());
+        buffer.put_slice(&this.first[..length]);
+        this.first.advance(length);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<IO: AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        slices: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().io).poll_write_vectored(context, slices)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.io.is_write_vectored()
+    }
+}

@@ -1,0 +1,98 @@
+//! From a name to addresses that may be dialled: one lookup, every answer judged, and nothing dialled unless all of them
+//! pass. The system's search domains never apply, so that a listed name cannot become another one.
+
+use std::net::{IpAddr, SocketAddr};
+
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::LookupIpStrategy;
+use policy::authority::Host;
+
+use super::UpstreamError;
+use super::address::{self, Forbidden};
+
+/// The system's resolver, asked directly and never through NSS.
+pub(super) struct Resolver {
+    inner: Option<TokioResolver>,
+}
+
+impl std::fmt::Debug for Resolver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Resolver").field("usable", &self.inner.is_some()).finish()
+    }
+}
+
+impl Resolver {
+    /// Reads `/etc/resolv.conf`. A machine without a usable one gets a resolver that answers every lookup with an error:
+    /// services with a fixed address still work.
+    pub(super) fn system() -> Self {
+        let built = TokioResolver::builder_tokio().and_then(|mut builder| {
+            let options = builder.options_mut();
+            options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
+            options.timeout = std::time::Duration::from_secs(3);
+            options.attempts = 2;
+            builder.build()
+        });
+        match built {
+            Ok(inner) => Self { inner: Some(inner) },
+            Err(error) => {
+                tracing::warn!(%error, "no usable resolver configuration: names cannot be resolved");
+                Self { inner: None }
+            }
+        }
+    }
+
+    /// The checked addresses of `host`, IPv4 first.
+    pub(super) async fn addresses(
+        &self,
+        host: &Host,
+        port: u16,
+    ) -> Result<Vec<SocketAddr>, UpstreamError> {
+        let found: Vec<IpAddr> = match host {
+            Host::V4(address) => vec![IpAddr::V4(*address)],
+            Host::V6(address) => vec![IpAddr::V6(*address)],
+            Host::Name(_) => {
+                let resolver = self.inner.as_ref().ok_or(UpstreamError::NoResolver)?;
+                let absolute = format!("{host}.");
+                let answer = resolver
+                    .lookup_ip(absolute)
+                    .await
+                    .map_err(|source| UpstreamError::Resolve(Box::new(source)))?;
+                answer.iter().collect()
+            }
+        };
+        judged(found, port)
+    }
+}
+
+/// All addresses if every one may be dialled; one bad answer spoils the lookup.
+fn judged(mut found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, UpstreamError> {
+    for address in &found {
+        address::resolved(*address).map_err(|forbidden| match forbidden {
+            Forbidden::Metadata => UpstreamError::Metadata(*address),
+            Forbidden::NotPublic => UpstreamError::NotPublic(*address),
+        })?;
+    }
+    if found.is_empty() {
+        return Err(UpstreamError::NoAddress);
+    }
+    found.sort_by_key(IpAddr::is_ipv6);
+    found.truncate(8);
+    Ok(found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_private_answer_spoils_the_lookup() {
+        let public: IpAddr = "140.82.121.4".parse().unwrap();
+        let private: IpAddr = "10.0.0.5".parse().unwrap();
+        assert_eq!(judged(vec![public], 443).unwrap(), ["140.82.121.4:443".parse().unwrap()]);
+        assert!(matches!(
+            judged(vec![public, private], 443),
+            Err(UpstreamError::NotPublic(address)) if address == private
+        ));
+        assert!(matches!(judged(vec![], 443), Err(UpstreamError::NoAddress)));
+    }
+}

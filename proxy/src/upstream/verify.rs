@@ -1,0 +1,172 @@
+//! How an upstream proves itself: by the system's roots, by the CA that a service names instead of them, or by the digest
+//! of its public key. There is no way to skip verification; a pin replaces the chain but not the handshake signature.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use policy::UpstreamTls;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use sha2::{Digest, Sha256};
+
+use super::UpstreamError;
+
+/// Client configurations, one for each way of verifying that the policies name. Also the pool's notion of "same TLS".
+#[derive(Debug)]
+pub(super) struct Verifiers {
+    provider: Arc<CryptoProvider>,
+    system: RootCertStore,
+    built: Mutex<HashMap<Trust, Arc<ClientConfig>>>,
+}
+
+/// A way of verifying, as a key.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) struct Trust {
+    ca_file: Option<String>,
+    pin: Option<[u8; 32]>,
+}
+
+impl Trust {
+    pub(super) fn of(tls: &UpstreamTls) -> Self {
+        Self { ca_file: tls.ca_file.clone(), pin: tls.pin.map(|pin| pin.0) }
+    }
+}
+
+impl Verifiers {
+    /// Loads the system's roots once. A machine without any still reaches services with a CA or a pin of their own.
+    pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
+        let mut system = RootCertStore::empty();
+        let found = rustls_native_certs::load_native_certs();
+        for error in &found.errors {
+            tracing::warn!(%error, "a system root certificate could not be read");
+        }
+        let (_, ignored) = system.add_parsable_certificates(found.certs);
+        if system.is_empty() {
+            tracing::warn!(ignored, "the system has no root certificates: only services with ca_file or pin are reachable");
+        }
+        Self { provider, system, built: Mutex::default() }
+    }
+
+    /// The configuration for `trust`, built on first use. A CA file that cannot be read is an error each time, so that a
+    /// repaired file needs no restart.
+    pub(super) fn config(&self, trust: &Trust) -> Result<Arc<ClientConfig>, UpstreamError> {
+        if let Some(config) =
+            self.built.lock().unwrap_or_else(PoisonError::into_inner).get(trust)
+        {
+            return Ok(Arc::clone(config));
+        }
+        let config = Arc::new(self.build(trust)?);
+        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        // Policies name few of these; a bound all the same, since inline policies come and go.
+        if built.len() >= 256 {
+            built.clear();
+        }
+        built.insert(trust.clone(), Arc::clone(&config));
+        Ok(config)
+    }
+
+    /// Forgets what was built, so that changed CA files count from the next connection on.
+    pub(super) fn forget(&self) {
+        self.built.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn build(&self, trust: &Trust) -> Result<ClientConfig, UpstreamError> {
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(UpstreamError::TlsSettings)?;
+        let mut config = match trust.pin {
+            Some(digest) => builder
+                .dangerous()
+                .with_custom_certificate_verifier(Arc::new(Pinned {
+                    digest,
+                    provider: Arc::clone(&self.provider),
+                }))
+                .with_no_client_auth(),
+            None => builder.with_root_certificates(self.roots(trust)?).with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        Ok(config)
+    }
+
+    fn roots(&self, trust: &Trust) -> Result<RootCertStore, UpstreamError> {
+        let Some(file) = &trust.ca_file else { return Ok(self.system.clone()) };
+        let mut roots = RootCertStore::empty();
+        let problem = |reason: String| UpstreamError::CaFile { file: file.clone(), reason };
+        let certificates = CertificateDer::pem_file_iter(file)
+            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+            .map_err(|error| problem(error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(problem("it holds no certificate".to_owned()));
+        }
+        for certificate in certificates {
+            roots.add(certificate).map_err(|error| problem(error.to_string()))?;
+        }
+        Ok(roots)
+    }
+}
+
+/// Accepts exactly one public key. Name, chain and dates do not matter; possession of the key does, which is what the
+/// handshake signature proves.
+#[derive(Debug)]
+struct Pinned {
+    digest: [u8; 32],
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Pinned {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let certificate = webpki::EndEntityCert::try_from(end_entity)
+            .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
+        let found: [u8; 32] =
+            Sha256::digest(certificate.subject_public_key_info().as_ref()).into();
+        if found == self.digest {
+            Ok(ServerCertVerified::assertion())
+        } else {
+            Err(rustls::Error::InvalidCertificate(
+                rustls::CertificateError::ApplicationVerificationFailure,
+            ))
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(
+            message,
+            certificate,
+            signature,
+            &self.provider.signature_verification_algorithms,
+        )
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
