@@ -224,6 +224,12 @@ impl Config {
         parse::parse(text, path, &parse::uid_of)
     }
 
+    /// Whether a file that was read again says the same.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        format!("{self:?}") == format!("{other:?}")
+    }
+
     /// The gate's own uid must never be an identity: whatever it sends is not an agent's.
     ///
     /// # Errors

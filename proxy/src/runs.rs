@@ -11,7 +11,7 @@ mod lease;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -53,6 +53,8 @@ pub struct Run {
     /// Keeps an inline policy's channel open.
     _inline: Option<watch::Sender<Arc<LoadedPolicy>>>,
     inline_hash: Option<String>,
+    /// Seconds; what an extension grants unless it says otherwise.
+    lease: AtomicU32,
     deadline: watch::Sender<Instant>,
     closed: watch::Sender<bool>,
 }
@@ -339,6 +341,7 @@ impl Runs {
                         epoch: request.epoch,
                     });
                 }
+                open.lease.store(request.lease_seconds, Ordering::Relaxed);
                 open.deadline.send_replace(Instant::now() + lease);
                 return Ok((answer(open, request.lease_seconds), None));
             }
@@ -443,6 +446,7 @@ impl Runs {
             policy,
             _inline: sender,
             inline_hash,
+            lease: AtomicU32::new(request.lease_seconds),
             deadline: watch::Sender::new(Instant::now() + lease),
             closed: watch::Sender::new(false),
         };
@@ -460,10 +464,8 @@ impl Runs {
         seconds: Option<u32>,
         peer: &Peer,
     ) -> Result<RunView, RunError> {
-        const DEFAULT_SECONDS: u32 = 60;
-        let seconds = seconds.unwrap_or(DEFAULT_SECONDS);
         let most = self.settings.lease.as_secs();
-        if seconds == 0 || u64::from(seconds) > most {
+        if seconds.is_some_and(|seconds| seconds == 0 || u64::from(seconds) > most) {
             return Err(RunError::Lease { most });
         }
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
@@ -482,8 +484,8 @@ impl Runs {
                 next,
             });
         }
-        run.deadline
-            .send_replace(Instant::now() + Duration::from_secs(seconds.into()));
+        let seconds = seconds.unwrap_or_else(|| run.lease.load(Ordering::Relaxed));
+        run.deadline.send_replace(Instant::now() + Duration::from_secs(seconds.into()));
         Ok(run.view())
     }
 
