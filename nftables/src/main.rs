@@ -1,1 +1,10 @@
-fn main() {}
+//! `portcullis-boundary`: the kernel boundary on the command line.
+
+mod cli;
+mod output;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cli::run()
+}

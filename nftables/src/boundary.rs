@@ -1,0 +1,110 @@
+//! `apply`, `verify` and `remove` as one operation each, for the command, the watcher and
+//! provisioning.
+
+use crate::accounts::{Accounts, AccountsError};
+use crate::config::{Config, Scope};
+use crate::diagnostics::Diagnostics;
+use crate::netlink::{self, NetlinkError};
+use crate::ruleset::{Elements, Ruleset};
+use crate::sockets::{self, Cut};
+use crate::status::{Status, StatusError};
+use crate::verify::{self, Difference};
+
+#[derive(Debug, thiserror::Error)]
+pub enum BoundaryError {
+    #[error(transparent)]
+    Config(#[from] Diagnostics),
+    #[error(transparent)]
+    Accounts(#[from] AccountsError),
+    #[error(transparent)]
+    Netlink(#[from] NetlinkError),
+    #[error(transparent)]
+    Status(#[from] StatusError),
+    #[error("reading the system's state")]
+    System(#[from] std::io::Error),
+    #[error("the rules were loaded but do not read back as written:\n{}", list(.0))]
+    NotAsWritten(Vec<Difference>),
+}
+
+/// What `apply` did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Applied {
+    pub ruleset: Ruleset,
+    /// What was different before; empty when nothing had to change.
+    pub before: Vec<Difference>,
+    /// Sockets of shut users that were older than the rules.
+    pub cut: Cut,
+}
+
+impl Applied {
+    pub fn changed(&self) -> bool {
+        !self.before.is_empty()
+    }
+}
+
+/// The ruleset that this configuration means on this host now.
+pub fn ruleset(config: &Config) -> Result<Ruleset, BoundaryError> {
+    let accounts = Accounts::load()?;
+    Ok(Ruleset::build(config, &accounts, jiff::Timestamp::now())?)
+}
+
+/// Makes the kernel hold exactly this boundary, proves it by reading it back, and writes the
+/// status file. Changes nothing when it already stands.
+pub fn apply(config: &Config) -> Result<Applied, BoundaryError> {
+    let ruleset = ruleset(config)?;
+    let before = verify::verify(&ruleset)?;
+    let mut cut = Cut::default();
+    if !before.is_empty() {
+        cut = load(&ruleset)?;
+    }
+    Status::now(Some(&ruleset), config.scope.as_str(), &config.table, None)?
+        .write(&config.status)?;
+    Ok(Applied {
+        ruleset,
+        before,
+        cut,
+    })
+}
+
+/// Loads, reads back, and then closes sockets of shut users that were opened before. In scope
+/// `guest` nothing is left to close: what has no uid passes only on the gate's own flows.
+pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
+    netlink::replace(ruleset)?;
+    let after = verify::verify(ruleset)?;
+    if !after.is_empty() {
+        return Err(BoundaryError::NotAsWritten(after));
+    }
+    Ok(match ruleset.scope {
+        Scope::Guest => Cut::default(),
+        Scope::Agents => {
+            let agents = ruleset.sets.iter().find_map(|set| match &set.elements {
+                Elements::Intervals(ranges) => Some(ranges.as_slice()),
+                Elements::Dynamic { .. } => None,
+            });
+            sockets::cut(agents.unwrap_or_default())?
+        }
+    })
+}
+
+/// What differs from the configuration; empty means that the boundary stands.
+pub fn verify(config: &Config) -> Result<(Ruleset, Vec<Difference>), BoundaryError> {
+    let ruleset = ruleset(config)?;
+    let differences = verify::verify(&ruleset)?;
+    Ok((ruleset, differences))
+}
+
+/// Deletes the table and says so in the status file. `false` when there was no table.
+pub fn remove(config: &Config) -> Result<bool, BoundaryError> {
+    let removed = netlink::remove(&config.table)?;
+    let problem = Some("the boundary was removed".to_owned());
+    Status::now(None, config.scope.as_str(), &config.table, problem)?.write(&config.status)?;
+    Ok(removed)
+}
+
+fn list(differences: &[Difference]) -> String {
+    let lines: Vec<String> = differences
+        .iter()
+        .map(|difference| format!("  {difference}"))
+        .collect();
+    lines.join("\n")
+}

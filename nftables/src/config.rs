@@ -1,0 +1,142 @@
+//! `boundary.toml`: what the boundary should be, before names are uids.
+//!
+//! ```toml
+//! scope     = "agents"                # or "guest"
+//! table     = "portcullis"
+//! gate_port = 3128
+//! proxy     = "portcullis-proxy"      # a user name or a uid
+//! agents    = ["portcullis-orchestrator", "1500-1599"]
+//! status    = "/run/portcullis/boundary/status.json"
+//!
+//! [[exception]]
+//! user        = "_apt"
+//! destination = "192.0.2.10:443"      # IP or CIDR, and a port; "[2001:db8::/32]:443"
+//! protocol    = "tcp"                 # the default
+//! reason      = "package downloads while provisioning"
+//! expires     = "2027-01-01T00:00:00Z"
+//! ```
+
+mod read;
+mod resolve;
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use crate::accounts::UidRange;
+use crate::diagnostics::Diagnostics;
+use crate::ruleset::Opening;
+
+/// A boundary file that is right in itself; names are looked up by `Ruleset::build`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// The file as it was named, for messages.
+    pub file: String,
+    pub scope: Scope,
+    pub table: String,
+    pub gate_port: u16,
+    pub proxy: At<User>,
+    /// Empty in scope `guest`.
+    pub agents: Vec<At<Agents>>,
+    /// Where the status file is written.
+    pub status: PathBuf,
+    pub exceptions: Vec<At<Exception>>,
+}
+
+/// A value and the 1-based line it stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct At<T> {
+    pub line: usize,
+    pub value: T,
+}
+
+/// Who is shut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// Everything but the gate: a machine that exists only for agents.
+    Guest,
+    /// Only the listed users: a host that does other things.
+    Agents,
+}
+
+impl Scope {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Scope::Guest => "guest",
+            Scope::Agents => "agents",
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum User {
+    Name(String),
+    Uid(u32),
+}
+
+/// One entry of `agents`: a user stands for its uid and all its subordinate ranges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Agents {
+    User(User),
+    Range(UidRange),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Protocol {
+    Tcp,
+    Udp,
+}
+
+impl Protocol {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Protocol::Tcp => "tcp",
+            Protocol::Udp => "udp",
+        }
+    }
+}
+
+/// One user may reach one place until a date.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exception {
+    pub user: User,
+    pub address: IpAddr,
+    pub prefix: u8,
+    pub port: u16,
+    pub protocol: Protocol,
+    pub reason: String,
+    pub expires: jiff::Timestamp,
+}
+
+impl Config {
+    /// Reads and checks one file; every problem is reported at once.
+    pub fn load(path: &Path) -> Result<Self, Diagnostics> {
+        let file = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Self::parse(&text, &file),
+            Err(error) => {
+                let mut diagnostics = Diagnostics::new(file);
+                diagnostics.add(
+                    0,
+                    "",
+                    format!("cannot be read: {error}"),
+                    "name the file with --config FILE",
+                );
+                Err(diagnostics)
+            }
+        }
+    }
+
+    /// The same from text; `file` is used in messages only.
+    pub fn parse(text: &str, file: &str) -> Result<Self, Diagnostics> {
+        read::config(text, file)
+    }
+}
+
+/// The configuration with every name turned into uids. Exceptions that expired are gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Resolved {
+    pub(crate) gate: u32,
+    /// Sorted and disjoint.
+    pub(crate) agents: Vec<UidRange>,
+    pub(crate) openings: Vec<Opening>,
+}

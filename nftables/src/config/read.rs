@@ -1,0 +1,428 @@
+//! TOML text to [`Config`], collecting every problem with its line.
+
+use std::net::IpAddr;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::{Agents, At, Config, Exception, Protocol, Scope, User};
+use crate::accounts::UidRange;
+use crate::diagnostics::Diagnostics;
+
+const KEYS: &[&str] = &[
+    "scope",
+    "table",
+    "gate_port",
+    "proxy",
+    "agents",
+    "status",
+    "exception",
+];
+const EXCEPTION_KEYS: &[&str] = &["user", "destination", "protocol", "reason", "expires"];
+
+pub(super) fn config(text: &str, file: &str) -> Result<Config, Diagnostics> {
+    let mut reader = Reader {
+        text,
+        problems: Diagnostics::new(file),
+    };
+    let (document, errors) = DeTable::parse_recoverable(text);
+    for error in errors {
+        let line = error.span().map_or(0, |span| reader.line(&span));
+        reader
+            .problems
+            .add(line, "", error.message(), "the file must be valid TOML");
+    }
+    let table = document.get_ref();
+    reader.known(table, "", KEYS);
+    let scope = reader.scope(table);
+    let name = reader.table_name(table);
+    let gate_port = reader.port(table);
+    let proxy = reader.required(table, "proxy", "name the user the gate runs as");
+    let proxy = proxy.and_then(|value| reader.user(value, "proxy"));
+    let agents = reader.agents(table, scope);
+    let status = reader.status(table);
+    let exceptions = reader.exceptions(table);
+    let config = match (scope, name, gate_port, proxy, status) {
+        (Some(scope), Some(table), Some(gate_port), Some(proxy), Some(status)) => Some(Config {
+            file: file.to_owned(),
+            scope,
+            table,
+            gate_port,
+            proxy,
+            agents,
+            status,
+            exceptions,
+        }),
+        _ => None,
+    };
+    reader.problems.finish(config)
+}
+
+struct Reader<'t> {
+    text: &'t str,
+    problems: Diagnostics,
+}
+
+type Value<'a, 'i> = &'a Spanned<DeValue<'i>>;
+
+impl Reader<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        let end = span.start.min(self.text.len());
+        1 + self.text.as_bytes()[..end]
+            .iter()
+            .filter(|byte| **byte == b'\n')
+            .count()
+    }
+
+    fn problem(&mut self, value: Value<'_, '_>, key: &str, text: String, hint: &str) {
+        let line = self.line(&value.span());
+        self.problems.add(line, key, text, hint);
+    }
+
+    fn known(&mut self, table: &DeTable<'_>, prefix: &str, keys: &[&str]) {
+        for (key, _) in table.iter() {
+            let name = key.get_ref().as_ref();
+            if keys.contains(&name) {
+                continue;
+            }
+            let line = self.line(&key.span());
+            let nearest = keys
+                .iter()
+                .max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)))
+                .filter(|near| strsim::jaro(near, name) > 0.7);
+            let hint = match nearest {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("known keys: {}", keys.join(", ")),
+            };
+            self.problems
+                .add(line, format!("{prefix}{name}"), "unknown key", hint);
+        }
+    }
+
+    fn required<'a, 'i>(
+        &mut self,
+        table: &'a DeTable<'i>,
+        key: &str,
+        hint: &str,
+    ) -> Option<Value<'a, 'i>> {
+        let value = table.get(key);
+        if value.is_none() {
+            self.problems.add(0, key, "missing", hint);
+        }
+        value
+    }
+
+    fn string<'a>(&mut self, value: Value<'a, '_>, key: &str, hint: &str) -> Option<&'a str> {
+        let text = value.get_ref().as_str();
+        if text.is_none() {
+            let kind = value.get_ref().type_str();
+            self.problem(value, key, format!("must be a string, not {kind}"), hint);
+        }
+        text
+    }
+
+    fn scope(&mut self, table: &DeTable<'_>) -> Option<Scope> {
+        let hint = "\"agents\" shuts the listed users only, \"guest\" everything but the gate";
+        let value = self.required(table, "scope", hint)?;
+        match self.string(value, "scope", hint)? {
+            "agents" => Some(Scope::Agents),
+            "guest" => Some(Scope::Guest),
+            other => {
+                self.problem(value, "scope", format!("unknown scope {other:?}"), hint);
+                None
+            }
+        }
+    }
+
+    fn table_name(&mut self, table: &DeTable<'_>) -> Option<String> {
+        let hint = "a name such as \"portcullis\": letters, digits, - and _, a letter first, at \
+                    most 31";
+        let Some(value) = table.get("table") else {
+            return Some("portcullis".to_owned());
+        };
+        let name = self.string(value, "table", hint)?;
+        let good = name.len() <= 31
+            && name.starts_with(|c: char| c.is_ascii_alphabetic())
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+        if !good {
+            self.problem(
+                value,
+                "table",
+                format!("{name:?} cannot name a table"),
+                hint,
+            );
+            return None;
+        }
+        Some(name.to_owned())
+    }
+
+    fn port(&mut self, table: &DeTable<'_>) -> Option<u16> {
+        let hint = "the loopback TCP port the gate listens on, 1 to 65535";
+        let value = self.required(table, "gate_port", hint)?;
+        match integer(value).and_then(|number| u16::try_from(number).ok()) {
+            Some(port) if port != 0 => Some(port),
+            _ => {
+                self.problem(value, "gate_port", "not a port".into(), hint);
+                None
+            }
+        }
+    }
+
+    fn status(&mut self, table: &DeTable<'_>) -> Option<PathBuf> {
+        let hint = "an absolute path, the same as [boundary] status in proxy.toml";
+        let Some(value) = table.get("status") else {
+            return Some(PathBuf::from("/run/portcullis/boundary/status.json"));
+        };
+        let path = PathBuf::from(self.string(value, "status", hint)?);
+        if !path.is_absolute() {
+            self.problem(value, "status", "must be an absolute path".into(), hint);
+            return None;
+        }
+        Some(path)
+    }
+
+    fn user(&mut self, value: Value<'_, '_>, key: &str) -> Option<At<User>> {
+        let hint = "a user name or a uid";
+        let line = self.line(&value.span());
+        let user = match value.get_ref() {
+            DeValue::Integer(_) => integer(value).map(User::Uid),
+            DeValue::String(text) if !text.is_empty() => match text.parse() {
+                Ok(uid) => Some(User::Uid(uid)),
+                Err(_) if user_name(text) => Some(User::Name(text.to_string())),
+                Err(_) => None,
+            },
+            _ => None,
+        };
+        if user.is_none() {
+            self.problem(value, key, "not a user".into(), hint);
+        }
+        user.map(|value| At { line, value })
+    }
+
+    fn agents(&mut self, table: &DeTable<'_>, scope: Option<Scope>) -> Vec<At<Agents>> {
+        let hint = "a list of user names, uids or ranges: [\"portcullis-exec\", \"1500-1599\"]";
+        let Some(value) = table.get("agents") else {
+            if scope == Some(Scope::Agents) {
+                self.problems
+                    .add(0, "agents", "missing: nobody would be shut", hint);
+            }
+            return Vec::new();
+        };
+        if scope == Some(Scope::Guest) {
+            let text = "has no meaning in scope \"guest\"";
+            self.problem(
+                value,
+                "agents",
+                text.into(),
+                "remove it: everything but the gate is shut anyway",
+            );
+        }
+        let Some(list) = value.get_ref().as_array() else {
+            self.problem(value, "agents", "must be a list".into(), hint);
+            return Vec::new();
+        };
+        if list.is_empty() && scope == Some(Scope::Agents) {
+            self.problem(value, "agents", "empty: nobody would be shut".into(), hint);
+        }
+        let mut found = Vec::new();
+        for (index, entry) in list.iter().enumerate() {
+            let key = format!("agents[{index}]");
+            let line = self.line(&entry.span());
+            let range = entry.get_ref().as_str().and_then(range);
+            match range {
+                Some(Ok(range)) => found.push(At {
+                    line,
+                    value: Agents::Range(range),
+                }),
+                Some(Err(text)) => self.problem(entry, &key, text, hint),
+                None => {
+                    if let Some(At { line, value }) = self.user(entry, &key) {
+                        found.push(At {
+                            line,
+                            value: Agents::User(value),
+                        });
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    fn exceptions(&mut self, table: &DeTable<'_>) -> Vec<At<Exception>> {
+        let Some(value) = table.get("exception") else {
+            return Vec::new();
+        };
+        let Some(list) = value.get_ref().as_array() else {
+            let hint = "write each exception under its own [[exception]]";
+            self.problem(value, "exception", "must be a list of tables".into(), hint);
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (index, entry) in list.iter().enumerate() {
+            let line = self.line(&entry.span());
+            let prefix = format!("exception[{index}].");
+            let Some(table) = entry.get_ref().as_table() else {
+                self.problem(entry, &prefix, "must be a table".into(), "");
+                continue;
+            };
+            if let Some(value) = self.exception(table, &prefix) {
+                found.push(At { line, value });
+            }
+        }
+        found
+    }
+
+    fn exception(&mut self, table: &DeTable<'_>, prefix: &str) -> Option<Exception> {
+        let key = |name: &str| format!("{prefix}{name}");
+        self.known(table, prefix, EXCEPTION_KEYS);
+        let mut field = |name: &str, hint: &str| {
+            let value = table.get(name);
+            if value.is_none() {
+                self.problems.add(0, key(name), "missing", hint);
+            }
+            value
+        };
+        let user = field("user", "who may leave: a user name or a uid");
+        let destination = field("destination", DESTINATION_HINT);
+        let reason = field("reason", REASON_HINT);
+        let expires = field("expires", EXPIRES_HINT);
+        let user = user.and_then(|value| self.user(value, &key("user")));
+        let destination = destination.and_then(|value| {
+            let text = self.string(value, &key("destination"), DESTINATION_HINT)?;
+            let parsed = destination_of(text);
+            if let Err(why) = &parsed {
+                self.problem(value, &key("destination"), why.clone(), DESTINATION_HINT);
+            }
+            parsed.ok()
+        });
+        let protocol = match table.get("protocol") {
+            None => Some(Protocol::Tcp),
+            Some(value) => match self.string(value, &key("protocol"), PROTOCOL_HINT) {
+                Some("tcp") => Some(Protocol::Tcp),
+                Some("udp") => Some(Protocol::Udp),
+                Some(other) => {
+                    let text = format!("unknown protocol {other:?}");
+                    self.problem(value, &key("protocol"), text, PROTOCOL_HINT);
+                    None
+                }
+                None => None,
+            },
+        };
+        let reason = reason.and_then(|value| {
+            let text = self.string(value, &key("reason"), REASON_HINT)?.trim();
+            let printable = text.chars().all(|c| (' '..='~').contains(&c) && c != '"');
+            if text.is_empty() || text.len() > 90 || !printable {
+                self.problem(value, &key("reason"), "not a reason".into(), REASON_HINT);
+                return None;
+            }
+            Some(text.to_owned())
+        });
+        let expires = expires.and_then(|value| {
+            let text = match value.get_ref() {
+                DeValue::String(text) => text.to_string(),
+                DeValue::Datetime(date) => date.to_string(),
+                _ => String::new(),
+            };
+            let parsed = text.parse::<jiff::Timestamp>();
+            if parsed.is_err() {
+                self.problem(value, &key("expires"), "not a date".into(), EXPIRES_HINT);
+            }
+            parsed.ok()
+        });
+        let (address, prefix, port) = destination?;
+        Some(Exception {
+            user: user?.value,
+            address,
+            prefix,
+            port,
+            protocol: protocol?,
+            reason: reason?,
+            expires: expires?,
+        })
+    }
+}
+
+const DESTINATION_HINT: &str = "an address or network and a port: \"192.0.2.10:443\", \"10.0.0.0/8:53\", \"[2001:db8::/32]:443\"";
+const REASON_HINT: &str = "say why in at most 90 plain ASCII characters, without quotes";
+const EXPIRES_HINT: &str = "RFC 3339 with an offset, such as \"2027-01-01T00:00:00Z\"";
+const PROTOCOL_HINT: &str = "\"tcp\" or \"udp\"";
+
+fn integer(value: Value<'_, '_>) -> Option<u32> {
+    let number = value.get_ref().as_integer()?;
+    u32::from_str_radix(number.as_str(), number.radix()).ok()
+}
+
+fn user_name(text: &str) -> bool {
+    text.len() <= 64
+        && text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.$@".contains(c))
+}
+
+/// `None` when the text does not look like a range at all.
+fn range(text: &str) -> Option<Result<UidRange, String>> {
+    let (first, last) = text.split_once('-')?;
+    if !first.trim().chars().all(|c| c.is_ascii_digit()) || first.is_empty() {
+        return None;
+    }
+    let parsed = (first.trim().parse(), last.trim().parse());
+    Some(match parsed {
+        (Ok(first), Ok(last)) if first <= last => Ok(UidRange { first, last }),
+        (Ok(_), Ok(_)) => Err(format!("{text:?} ends before it starts")),
+        _ => Err(format!("{text:?} is not a uid range")),
+    })
+}
+
+fn destination_of(text: &str) -> Result<(IpAddr, u8, u16), String> {
+    let (network, port) = text
+        .rsplit_once(':')
+        .ok_or_else(|| format!("{text:?} has no port"))?;
+    let port: u16 = port
+        .parse()
+        .map_err(|_| format!("{port:?} is not a port"))?;
+    if port == 0 {
+        return Err("0 is not a port".into());
+    }
+    let bracketed = network
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    let inner = bracketed.unwrap_or(network);
+    let (address, prefix) = match inner.split_once('/') {
+        Some((address, prefix)) => (address, Some(prefix)),
+        None => (inner, None),
+    };
+    let address: IpAddr = address
+        .parse()
+        .map_err(|_| format!("{address:?} is not an IP address"))?;
+    if address.is_ipv6() != bracketed.is_some() {
+        return Err("IPv6 stands in brackets, IPv4 does not".into());
+    }
+    let bits = if address.is_ipv4() { 32 } else { 128 };
+    let prefix: u8 = match prefix {
+        None => bits,
+        Some(prefix) => prefix
+            .parse()
+            .ok()
+            .filter(|prefix| *prefix <= bits)
+            .ok_or_else(|| format!("/{prefix} is not a prefix length"))?,
+    };
+    if prefix == 0 {
+        return Err("/0 would open everything".into());
+    }
+    if !host_bits_zero(address, prefix) {
+        return Err(format!("{address} has bits set beyond /{prefix}"));
+    }
+    Ok((address, prefix, port))
+}
+
+fn host_bits_zero(address: IpAddr, prefix: u8) -> bool {
+    match address {
+        IpAddr::V4(v4) => u32::from(v4).checked_shl(u32::from(prefix)).unwrap_or(0) == 0,
+        IpAddr::V6(v6) => u128::from(v6).checked_shl(u32::from(prefix)).unwrap_or(0) == 0,
+    }
+}

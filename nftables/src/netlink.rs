@@ -1,0 +1,250 @@
+//! The kernel side: one batch in, a faithful picture out. The only module with `unsafe`.
+//!
+//! JUSTIFICATION for `unsafe`: libnftnl is a C library and nftnl, its Rust face, can neither read
+//! anything back nor express dynamic sets, `fib`, `reject` or named counters. Everything that can be
+//! done on bytes (framing, errors, sequence numbers) is done on bytes, in safe code.
+//!
+//! Every receive has a deadline: a kernel that does not answer is an error, never a hang.
+
+#![allow(
+    unsafe_code,
+    reason = "libnftnl is a C library; see the module's justification"
+)]
+#![allow(
+    clippy::cast_possible_truncation,
+    reason = "libnftnl's own constants are declared wider than its parameters"
+)]
+
+mod frames;
+mod read;
+mod write;
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::Duration;
+use std::{fmt, io};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+
+pub use read::{Element, ObservedChain, ObservedRule, ObservedSet, ObservedTable};
+pub(crate) use write::boundaries as interval_keys;
+
+use crate::ruleset::Ruleset;
+
+/// `NFT_OBJECT_COUNTER` of linux/netfilter/nf_tables.h, which libc does not carry.
+const OBJECT_COUNTER: u32 = 1;
+
+/// How long the kernel may take for one answer.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// The kernel refused, or could not be asked.
+#[derive(Debug, thiserror::Error)]
+pub enum NetlinkError {
+    #[error("{doing} needs CAP_NET_ADMIN in this network namespace")]
+    NotPermitted { doing: String },
+    #[error("{doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: io::Error,
+    },
+    #[error("the kernel's rules changed during each of {0} attempts to read them")]
+    Restless(u32),
+    #[error("the kernel sent a message that cannot be understood while {doing}")]
+    Malformed { doing: String },
+}
+
+impl NetlinkError {
+    fn new(doing: impl fmt::Display, source: io::Error) -> Self {
+        let doing = doing.to_string();
+        match source.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { doing },
+            _ => Self::Io { doing, source },
+        }
+    }
+}
+
+/// Replaces (or creates) the table in one transaction: either all of it stands, or nothing
+/// changed. There is no instant without rules.
+pub fn replace(ruleset: &Ruleset) -> Result<(), NetlinkError> {
+    let (batch, labels) = write::replacement(ruleset)?;
+    Connection::open()?.commit(&batch, &labels)
+}
+
+/// Deletes the table; `false` when there was none.
+pub fn remove(table: &str) -> Result<bool, NetlinkError> {
+    if Connection::open()?.table_flags(table)?.is_none() {
+        return Ok(false);
+    }
+    let (batch, labels) = write::removal(table)?;
+    Connection::open()?.commit(&batch, &labels)?;
+    Ok(true)
+}
+
+/// Everything the kernel holds under this table's name, or `None` when there is no such table.
+/// Consistent: no transaction came between the parts.
+pub fn observe(table: &str) -> Result<Option<ObservedTable>, NetlinkError> {
+    const ATTEMPTS: u32 = 20;
+    let mut connection = Connection::open()?;
+    for _ in 0..ATTEMPTS {
+        let before = connection.generation()?;
+        let observed = connection.observe(table);
+        if before == connection.generation()? {
+            return observed;
+        }
+    }
+    Err(NetlinkError::Restless(ATTEMPTS))
+}
+
+/// One question to `NETLINK_SOCK_DIAG`: a request body in, answer bodies out.
+pub(crate) fn diagnose(kind: u16, flags: i32, body: &[u8]) -> Result<Vec<Vec<u8>>, NetlinkError> {
+    let doing = "looking for open connections";
+    let open = || {
+        let socket = mnl::Socket::new(mnl::Bus::SockDiag)?;
+        set_deadline(&socket, DEADLINE)?;
+        Ok(socket)
+    };
+    let socket = open().map_err(|error| NetlinkError::new(doing, error))?;
+    let message = frames::message(kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags, body);
+    socket
+        .send(&message)
+        .map_err(|error| NetlinkError::new(doing, error))?;
+    let mut answers = Vec::new();
+    loop {
+        for frame in frames::receive(&socket, doing)? {
+            match frame.error_code() {
+                Some(0) => return Ok(answers),
+                Some(code) => {
+                    let error = io::Error::from_raw_os_error(code);
+                    return Err(NetlinkError::new(doing, error));
+                }
+                None if i32::from(frame.kind) == libc::NLMSG_DONE => return Ok(answers),
+                None => answers.push(frame.payload().to_vec()),
+            }
+        }
+    }
+}
+
+/// A netlink socket to nf_tables.
+struct Connection {
+    socket: mnl::Socket,
+    sequence: u32,
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("sequence", &self.sequence)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    fn open() -> Result<Self, NetlinkError> {
+        let open = || {
+            let socket = mnl::Socket::new(mnl::Bus::Netfilter)?;
+            set_deadline(&socket, DEADLINE)?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|error| NetlinkError::new("opening netlink", error))?;
+        Ok(Self {
+            socket,
+            sequence: 0,
+        })
+    }
+
+    /// Sends a batch and waits until each of its messages is acknowledged.
+    fn commit(
+        &mut self,
+        batch: &nftnl::FinalizedBatch,
+        labels: &[String],
+    ) -> Result<(), NetlinkError> {
+        let doing = "changing nftables";
+        self.socket
+            .send_all(batch)
+            .map_err(|error| NetlinkError::new(doing, error))?;
+        let expected = batch.sequence_numbers();
+        // Newer kernels acknowledge the batch's begin and end too: then our first message is second.
+        let extra = expected.len().saturating_sub(labels.len());
+        let first = if extra == 2 {
+            expected.start + 1
+        } else {
+            expected.start
+        };
+        let mut open = expected.len();
+        while open > 0 {
+            for frame in frames::receive(&self.socket, doing)? {
+                let Some(code) = frame.error_code() else {
+                    continue;
+                };
+                if code != 0 {
+                    let index = frame
+                        .sequence
+                        .checked_sub(first)
+                        .map(|index| index as usize);
+                    let label = index.and_then(|index| labels.get(index));
+                    let doing = match label {
+                        Some(label) => format!("{doing}: {label}"),
+                        None => doing.to_owned(),
+                    };
+                    return Err(NetlinkError::new(doing, io::Error::from_raw_os_error(code)));
+                }
+                if expected.contains(&frame.sequence) {
+                    open -= 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Tells when anybody changed any nftables object in this network namespace.
+pub struct Monitor {
+    socket: mnl::Socket,
+}
+
+impl fmt::Debug for Monitor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Monitor").finish_non_exhaustive()
+    }
+}
+
+impl Monitor {
+    pub fn open() -> Result<Self, NetlinkError> {
+        let open = || {
+            let socket = mnl::Socket::open(mnl::Bus::Netfilter)?;
+            let group = 1 << (libc::NFNLGRP_NFTABLES - 1);
+            socket.bind(group, 0)?;
+            Ok(socket)
+        };
+        let socket =
+            open().map_err(|error| NetlinkError::new("listening for rule changes", error))?;
+        Ok(Self { socket })
+    }
+
+    /// Waits at most `patience` and then says whether anything changed. A lost notification
+    /// (the kernel's buffer overflowed) counts as a change.
+    pub fn changed(&self, patience: Duration) -> Result<bool, NetlinkError> {
+        let doing = "listening for rule changes";
+        set_deadline(&self.socket, patience.max(Duration::from_millis(1)))
+            .map_err(|error| NetlinkError::new(doing, error))?;
+        match frames::receive(&self.socket, doing) {
+            Ok(_) => Ok(true),
+            Err(NetlinkError::Io { source, .. }) => match source.raw_os_error() {
+                Some(libc::EAGAIN | libc::EINTR) => Ok(false),
+                Some(libc::ENOBUFS) => Ok(true),
+                _ => Err(NetlinkError::new(doing, source)),
+            },
+            Err(other) => Err(other),
+        }
+    }
+}
+
+fn set_deadline(socket: &mnl::Socket, deadline: Duration) -> io::Result<()> {
+    // SAFETY: the descriptor belongs to `socket`, which outlives this borrow.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
+    let micros = i64::try_from(deadline.as_micros()).unwrap_or(i64::MAX);
+    let value = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
+    setsockopt(&descriptor, sockopt::ReceiveTimeout, &value)?;
+    Ok(())
+}

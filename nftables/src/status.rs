@@ -1,0 +1,276 @@
+//! The status file: how the gate knows that the boundary stands, here and now.
+//!
+//! ```json
+//! {"version":1,"ok":true,"boot_id":"6f0c...","netns":4026531840,"boottime_ms":123456,
+//!  "ruleset_hash":"9b1d...","scope":"agents","table":"portcullis","problem":null}
+//! ```
+//! A reader compares boot id and namespace with its own and the time with `CLOCK_BOOTTIME`: a file
+//! from before a reboot, from another namespace or older than [`FRESH`] proves nothing.
+
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+
+use crate::ruleset::Ruleset;
+
+/// A status older than this is stale. `watch` writes every second.
+pub const FRESH: Duration = Duration::from_secs(5);
+
+/// The file's contents, version 1.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Status {
+    pub version: u32,
+    /// The kernel held exactly the expected rules at `boottime_ms`.
+    pub ok: bool,
+    pub boot_id: String,
+    /// Inode of the network namespace the rules are in.
+    pub netns: u64,
+    /// `CLOCK_BOOTTIME` in milliseconds when this was written.
+    pub boottime_ms: u64,
+    /// SHA-256 of the rendered ruleset, hex; empty when none could be built.
+    pub ruleset_hash: String,
+    pub scope: String,
+    pub table: String,
+    /// Why `ok` is false.
+    pub problem: Option<String>,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum StatusError {
+    #[error("reading {path}")]
+    Read {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("{path} is not a boundary status")]
+    Form {
+        path: PathBuf,
+        #[source]
+        source: serde_json::Error,
+    },
+    #[error("{path} has version {version}, this program understands 1")]
+    Version { path: PathBuf, version: u32 },
+    #[error("writing {path}")]
+    Write {
+        path: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+}
+
+impl Status {
+    /// Reads and checks the form; judging freshness is the reader's own business.
+    pub fn read(path: &Path) -> Result<Self, StatusError> {
+        let bytes = std::fs::read(path).map_err(|source| StatusError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let status: Self = serde_json::from_slice(&bytes).map_err(|source| StatusError::Form {
+            path: path.to_owned(),
+            source,
+        })?;
+        if status.version != 1 {
+            return Err(StatusError::Version {
+                path: path.to_owned(),
+                version: status.version,
+            });
+        }
+        Ok(status)
+    }
+
+    /// A statement about this moment in this network namespace.
+    pub fn now(
+        ruleset: Option<&Ruleset>,
+        scope: &str,
+        table: &str,
+        problem: Option<String>,
+    ) -> io::Result<Self> {
+        Ok(Self {
+            version: 1,
+            ok: problem.is_none(),
+            boot_id: boot_id()?,
+            netns: netns_inode()?,
+            boottime_ms: boottime_ms()?,
+            ruleset_hash: ruleset.map(Ruleset::hash).unwrap_or_default(),
+            scope: scope.to_owned(),
+            table: table.to_owned(),
+            problem,
+        })
+    }
+
+    /// Replaces the file in one step: a reader sees the old one or the new one, whole.
+    pub fn write(&self, path: &Path) -> Result<(), StatusError> {
+        let fail = |source| StatusError::Write {
+            path: path.to_owned(),
+            source,
+        };
+        let directory = path
+            .parent()
+            .ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+        std::fs::create_dir_all(directory).map_err(fail)?;
+        let mut text = serde_json::to_vec(self).map_err(|error| fail(error.into()))?;
+        text.push(b'\n');
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}.tmp", std::process::id()));
+        let temporary = directory.join(name);
+        let store = || {
+            let mut file = std::fs::OpenOptions::new()
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .mode(0o644)
+                .open(&temporary)?;
+            file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+            file.write_all(&text)?;
+            std::fs::rename(&temporary, path)
+        };
+        let stored = store();
+        if stored.is_err() {
+            let _ = std::fs::remove_file(&temporary);
+        }
+        stored.map_err(fail)
+    }
+
+    /// `None` when this file proves the boundary for the caller's own boot and namespace at this
+    /// moment; otherwise why not.
+    pub fn weakness(&self) -> io::Result<Option<String>> {
+        if !self.ok {
+            let why = self.problem.as_deref().unwrap_or("no reason given");
+            return Ok(Some(format!("the boundary reports a problem: {why}")));
+        }
+        if self.boot_id != boot_id()? {
+            return Ok(Some("the status is from before the last boot".into()));
+        }
+        let mine = netns_inode()?;
+        if self.netns != mine {
+            let text = format!(
+                "the status is about network namespace {}, not {mine}",
+                self.netns
+            );
+            return Ok(Some(text));
+        }
+        let now = boottime_ms()?;
+        let age = now.saturating_sub(self.boottime_ms);
+        if self.boottime_ms > now {
+            return Ok(Some("the status is from the future".into()));
+        }
+        if u128::from(age) > FRESH.as_millis() {
+            return Ok(Some(format!("the status is {} s old", age / 1000)));
+        }
+        Ok(None)
+    }
+}
+
+/// This boot's random id.
+pub fn boot_id() -> io::Result<String> {
+    Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
+}
+
+/// Inode of the caller's network namespace.
+pub fn netns_inode() -> io::Result<u64> {
+    Ok(std::fs::metadata("/proc/self/ns/net")?.ino())
+}
+
+/// Milliseconds since boot, sleep included.
+pub fn boottime_ms() -> io::Result<u64> {
+    let time = clock_gettime(ClockId::CLOCK_BOOTTIME)?;
+    let elapsed = Duration::from(time);
+    Ok(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_proves_this_moment() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("made/on/the/way/status.json");
+        let status = Status::now(None, "agents", "portcullis", None).unwrap();
+        status.write(&path).unwrap();
+        let read = Status::read(&path).unwrap();
+        assert_eq!(read, status);
+        assert_eq!(read.weakness().unwrap(), None);
+        assert_eq!(
+            std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o644
+        );
+        let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
+        assert_eq!(left.len(), 1, "no temporary file stays behind");
+    }
+
+    #[test]
+    fn each_weakness_is_named() {
+        let good = Status::now(None, "agents", "portcullis", None).unwrap();
+        assert_eq!(good.weakness().unwrap(), None);
+        let cases = [
+            (
+                Status {
+                    ok: false,
+                    ..good.clone()
+                },
+                "problem",
+            ),
+            (
+                Status {
+                    boot_id: "other".into(),
+                    ..good.clone()
+                },
+                "before the last boot",
+            ),
+            (
+                Status {
+                    netns: 1,
+                    ..good.clone()
+                },
+                "network namespace",
+            ),
+            (
+                Status {
+                    boottime_ms: good.boottime_ms.saturating_sub(60_000),
+                    ..good.clone()
+                },
+                "old",
+            ),
+            (
+                Status {
+                    boottime_ms: good.boottime_ms + 600_000,
+                    ..good
+                },
+                "future",
+            ),
+        ];
+        for (status, word) in cases {
+            let weakness = status.weakness().unwrap().unwrap();
+            assert!(weakness.contains(word), "{weakness}");
+        }
+    }
+
+    #[test]
+    fn another_version_or_form_is_not_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status.json");
+        for text in ["", "{}", "{\"version\":1}", "not json"] {
+            std::fs::write(&path, text).unwrap();
+            assert!(
+                matches!(Status::read(&path), Err(StatusError::Form { .. })),
+                "{text}"
+            );
+        }
+        let mut status = Status::now(None, "agents", "t", None).unwrap();
+        status.version = 2;
+        status.write(&path).unwrap();
+        assert!(matches!(
+            Status::read(&path),
+            Err(StatusError::Version { version: 2, .. })
+        ));
+    }
+}
