@@ -11,4 +11,5 @@ mod credentials;
 mod destinations;
 mod harness;
 mod outage;
+mod provisioning;
 mod soak;

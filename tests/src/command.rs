@@ -7,7 +7,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use crate::netns::Netns;
 
 /// Seconds after which a client is killed: a hang is a failure with output, never a stuck suite.
-const LIMIT: &str = "90";
+const LIMIT: u32 = 90;
 
 /// A program to run, built up like [`Command`].
 #[derive(Clone, Debug)]
@@ -16,6 +16,7 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
     directory: PathBuf,
     input: Option<String>,
+    limit: u32,
 }
 
 /// What a finished program left.
@@ -40,7 +41,14 @@ impl Program {
             )],
             directory: "/".into(),
             input: None,
+            limit: LIMIT,
         }
+    }
+
+    /// Lets it run for `seconds` instead of the usual limit.
+    pub fn limit(mut self, seconds: u32) -> Self {
+        self.limit = seconds;
+        self
     }
 
     /// Adds one argument.
@@ -98,7 +106,8 @@ impl Program {
     pub fn run(self) -> Finished {
         let input = self.input.clone();
         let shown = format!("{:?}", self.words);
-        let mut child = self.behind(&["timeout", "--kill-after=5", LIMIT]).spawn();
+        let limit = self.limit.to_string();
+        let mut child = self.behind(&["timeout", "--kill-after=5", &limit]).spawn();
         let stdin = child.stdin.take();
         let writer = std::thread::spawn(move || {
             if let (Some(mut stdin), Some(input)) = (stdin, input) {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -105,21 +106,18 @@ impl Gate {
 
     /// Starts it and waits until it serves or has ended; the error is its log.
     pub fn try_start(&mut self, netns: &Netns) -> Result<(), String> {
-        let (ready, log) = (self.dir.join("run/ready"), self.dir.join("log"));
-        let _absent = fs::remove_file(&ready);
         let mut child = Program::new(binaries::path("portcullis-proxy"))
             .args(["serve", "--config"])
             .arg(self.config())
-            .arg("--ready-file")
-            .arg(&ready)
             .as_uid(self.uid)
             .in_netns(netns)
-            .spawn_logging(&log);
+            .spawn_logging(&self.dir.join("log"));
         let serves = wait::until("the gate serves or ends", || {
             if let Ok(Some(_)) = child.try_wait() {
                 return Some(false);
             }
-            ready.exists().then_some(true)
+            (listens(child.id()) && UnixStream::connect(self.control_socket()).is_ok())
+                .then_some(true)
         });
         if serves {
             self.child = Some(child);
@@ -256,6 +254,18 @@ impl Drop for Gate {
             eprint_tail(&self.log());
         }
     }
+}
+
+/// Whether the namespace of process `pid` has a listener on the gate's port.
+fn listens(pid: u32) -> bool {
+    let port = ADDRESS
+        .rsplit(':')
+        .next()
+        .and_then(|port| port.parse::<u16>().ok())
+        .unwrap_or(0);
+    // Local address and port in hex, remote address, state 0A.
+    let wanted = format!(":{port:04X} 00000000:0000 0A ");
+    fs::read_to_string(format!("/proc/{pid}/net/tcp")).is_ok_and(|table| table.contains(&wanted))
 }
 
 #[allow(

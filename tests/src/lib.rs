@@ -11,6 +11,7 @@ pub mod command;
 pub mod control;
 pub mod gate;
 pub mod host;
+pub mod instance;
 pub mod names;
 pub mod netns;
 pub mod pki;
