@@ -64,11 +64,7 @@ pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 /// Serves until `stop` becomes true. A connection in the middle of an answer is dropped then.
-pub async fn serve(
-    listener: UnixListener,
-    custody: Arc<Custody>,
-    mut stop: watch::Receiver<bool>,
-) {
+pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(custody.config.limits.control_connections));
     loop {
         let accepted = tokio::select! {
@@ -158,7 +154,10 @@ async fn handle(request: Request<Incoming>, custody: &Arc<Custody>, peer: &Peer)
         }
         Command::Extend(id) => match serde_json::from_slice::<Extend>(&body) {
             Ok(extend) => {
-                match custody.runs.extend(&id, extend.epoch, extend.lease_seconds, peer) {
+                match custody
+                    .runs
+                    .extend(&id, extend.epoch, extend.lease_seconds, peer)
+                {
                     Ok(view) => json(StatusCode::OK, &view),
                     Err(problem) => problem.into(),
                 }
@@ -174,7 +173,10 @@ async fn handle(request: Request<Incoming>, custody: &Arc<Custody>, peer: &Peer)
         Command::Reload if !peer.admin => error(
             StatusCode::FORBIDDEN,
             "admin_required",
-            &format!("{} may not reload: see admin in [[control.peer]]", peer.user),
+            &format!(
+                "{} may not reload: see admin in [[control.peer]]",
+                peer.user
+            ),
         ),
         Command::Reload => reload(custody).await,
         Command::Events => stream::events(&custody.audit),
@@ -192,9 +194,11 @@ async fn reload(custody: &Arc<Custody>) -> Answer {
                 "error": report.to_string(), "code": "reload_incomplete", "report": report,
             }),
         ),
-        Err(problem) => {
-            error(StatusCode::INTERNAL_SERVER_ERROR, "reload_failed", &problem.to_string())
-        }
+        Err(problem) => error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "reload_failed",
+            &problem.to_string(),
+        ),
     }
 }
 
@@ -206,9 +210,11 @@ async fn read(body: Incoming, most: usize) -> Result<Zeroizing<Vec<u8>>, Answer>
     match whole.await {
         Ok(Ok(collected)) => Ok(Zeroizing::new(collected.to_bytes().into())),
         Ok(Err(problem)) if problem.is::<LengthLimitError>() => Err(too_large(most)),
-        Ok(Err(problem)) => {
-            Err(error(StatusCode::BAD_REQUEST, "bad_request", &problem.to_string()))
-        }
+        Ok(Err(problem)) => Err(error(
+            StatusCode::BAD_REQUEST,
+            "bad_request",
+            &problem.to_string(),
+        )),
         Err(_) => Err(error(
             StatusCode::REQUEST_TIMEOUT,
             "bad_request",
@@ -226,5 +232,9 @@ fn too_large(most: usize) -> Answer {
 }
 
 fn malformed(problem: &serde_json::Error) -> Answer {
-    error(StatusCode::BAD_REQUEST, "bad_request", &format!("the body is not understood: {problem}"))
+    error(
+        StatusCode::BAD_REQUEST,
+        "bad_request",
+        &format!("the body is not understood: {problem}"),
+    )
 }

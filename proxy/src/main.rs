@@ -1,1 +1,7 @@
-fn main() {}
+//! `portcullis-proxy`: see [`proxy::cli`].
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    proxy::cli::main()
+}

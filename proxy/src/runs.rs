@@ -485,7 +485,8 @@ impl Runs {
             });
         }
         let seconds = seconds.unwrap_or_else(|| run.lease.load(Ordering::Relaxed));
-        run.deadline.send_replace(Instant::now() + Duration::from_secs(seconds.into()));
+        run.deadline
+            .send_replace(Instant::now() + Duration::from_secs(seconds.into()));
         Ok(run.view())
     }
 

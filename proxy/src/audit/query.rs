@@ -40,7 +40,9 @@ impl Filter {
             && same(&self.ticket, record.ticket.as_deref())
             && same(&self.host, host)
             && same(&self.id, Some(&record.id))
-            && self.verdict.is_none_or(|wanted| record.verdict == Some(wanted))
+            && self
+                .verdict
+                .is_none_or(|wanted| record.verdict == Some(wanted))
     }
 
     /// Whether a line can match at all; spares parsing most of a long log.
@@ -48,7 +50,11 @@ impl Filter {
         [&self.run, &self.id, &self.agent, &self.ticket, &self.host]
             .into_iter()
             .flatten()
-            .filter(|wanted| wanted.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'))
+            .filter(|wanted| {
+                wanted
+                    .bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+            })
             .all(|wanted| line.contains(wanted.as_str()))
     }
 
@@ -65,7 +71,9 @@ impl Filter {
 
 /// The host of a canonical `host:port`.
 fn host_of(authority: &str) -> &str {
-    authority.rsplit_once(':').map_or(authority, |(host, _)| host)
+    authority
+        .rsplit_once(':')
+        .map_or(authority, |(host, _)| host)
 }
 
 /// Hands every matching line of the log to `visit`, in order, until it breaks. A last line without

@@ -24,11 +24,7 @@ const PIECE_BYTES: u64 = 256 * 1024;
 ///
 /// # Errors
 /// What the system said about the file.
-pub fn last(
-    path: &Path,
-    filter: &Filter,
-    count: usize,
-) -> std::io::Result<Vec<(String, Record)>> {
+pub fn last(path: &Path, filter: &Filter, count: usize) -> std::io::Result<Vec<(String, Record)>> {
     let mut kept: VecDeque<(String, Record)> = VecDeque::new();
     query::scan(path, filter, |line, record| {
         if kept.len() == count {
@@ -66,7 +62,10 @@ impl Follower {
     pub fn at_end(path: &Path) -> std::io::Result<Self> {
         let mut open = Open::new(File::open(path)?)?;
         open.at = open.file.metadata()?.len();
-        Ok(Self { path: path.to_owned(), open: Some(open) })
+        Ok(Self {
+            path: path.to_owned(),
+            open: Some(open),
+        })
     }
 
     /// The complete lines since the last call. A file that was cut is read from its start; one
@@ -101,7 +100,12 @@ impl Follower {
 impl Open {
     fn new(file: File) -> std::io::Result<Self> {
         let metadata = file.metadata()?;
-        Ok(Self { file, inode: (metadata.dev(), metadata.ino()), at: 0, partial: Vec::new() })
+        Ok(Self {
+            file,
+            inode: (metadata.dev(), metadata.ino()),
+            at: 0,
+            partial: Vec::new(),
+        })
     }
 
     fn read(&mut self, lines: &mut Vec<String>) -> std::io::Result<()> {
@@ -111,7 +115,9 @@ impl Open {
         }
         self.file.seek(SeekFrom::Start(self.at))?;
         let before = self.partial.len();
-        Read::by_ref(&mut self.file).take(PIECE_BYTES).read_to_end(&mut self.partial)?;
+        Read::by_ref(&mut self.file)
+            .take(PIECE_BYTES)
+            .read_to_end(&mut self.partial)?;
         self.at += u64::try_from(self.partial.len() - before).unwrap_or(0);
         while let Some(end) = self.partial.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = self.partial.drain(..=end).collect();

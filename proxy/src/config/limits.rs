@@ -42,7 +42,7 @@ pub struct Limits {
     pub control_body_bytes: usize,
     /// `control_connections` (64): control connections open at once.
     pub control_connections: usize,
-    /// `drain_seconds` (5): what an exchange in flight is given when the gate stops.
+    /// `drain_seconds` (2): what an exchange in flight is given when the gate stops.
     pub drain: Duration,
 }
 
@@ -66,7 +66,7 @@ impl Default for Limits {
             pool_idle_timeout: Duration::from_secs(30),
             control_body_bytes: 1024 * 1024,
             control_connections: 64,
-            drain: Duration::from_secs(5),
+            drain: Duration::from_secs(2),
         }
     }
 }

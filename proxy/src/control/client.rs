@@ -55,12 +55,15 @@ async fn exchange(
     body: Vec<u8>,
 ) -> Result<(StatusCode, Bytes), ClientError> {
     let talk = |problem: &dyn std::fmt::Display| ClientError::Talk(problem.to_string());
-    let stream = UnixStream::connect(socket).await.map_err(|source| ClientError::Connect {
-        path: socket.display().to_string(),
-        source,
-    })?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| talk(&e))?;
+    let stream = UnixStream::connect(socket)
+        .await
+        .map_err(|source| ClientError::Connect {
+            path: socket.display().to_string(),
+            source,
+        })?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(|e| talk(&e))?;
     let driver = tokio::spawn(connection);
     let request = Request::builder()
         .method(method)
@@ -68,9 +71,14 @@ async fn exchange(
         .header(http::header::HOST, "portcullis")
         .body(Full::new(Bytes::from(body)))
         .map_err(|problem| talk(&problem))?;
-    let response = sender.send_request(request).await.map_err(|problem| talk(&problem))?;
+    let response = sender
+        .send_request(request)
+        .await
+        .map_err(|problem| talk(&problem))?;
     let status = response.status();
-    let whole = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
+    let whole = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+        .collect()
+        .await;
     let whole = whole.map_err(|problem| talk(&problem))?.to_bytes();
     driver.abort();
     Ok((status, whole))

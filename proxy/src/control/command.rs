@@ -43,7 +43,10 @@ pub(super) enum CommandError {
 
 impl Command {
     pub(super) fn parse(method: &Method, uri: &Uri) -> Result<Self, CommandError> {
-        let rest = uri.path().strip_prefix("/v1/").ok_or(CommandError::NotFound)?;
+        let rest = uri
+            .path()
+            .strip_prefix("/v1/")
+            .ok_or(CommandError::NotFound)?;
         let parts: Vec<&str> = rest.split('/').collect();
         match (parts.as_slice(), method) {
             (["runs"], &Method::GET) => Ok(Self::Runs),
@@ -52,7 +55,10 @@ impl Command {
                 let epoch = parameter(uri, "epoch")
                     .and_then(|text| text.parse().ok())
                     .ok_or(CommandError::Query("say which epoch ends: ?epoch=N"))?;
-                Ok(Self::Close { run: RunId::parse(run)?, epoch })
+                Ok(Self::Close {
+                    run: RunId::parse(run)?,
+                    epoch,
+                })
             }
             (["runs", run, "extend"], &Method::POST) => Ok(Self::Extend(RunId::parse(run)?)),
             (["status"], &Method::GET) => Ok(Self::Status),
@@ -60,7 +66,11 @@ impl Command {
             (["events"], &Method::GET) => Ok(Self::Events),
             (["audit"], &Method::GET) => {
                 let text = |key| parameter(uri, key).map(str::to_owned);
-                let filter = Filter { run: text("run"), id: text("id"), ..Filter::default() };
+                let filter = Filter {
+                    run: text("run"),
+                    id: text("id"),
+                    ..Filter::default()
+                };
                 if filter == Filter::default() {
                     return Err(CommandError::Query("say which: ?run=ID or ?id=ID"));
                 }
@@ -96,29 +106,62 @@ mod tests {
     #[test]
     fn each_path_has_its_command() {
         let run = RunId::parse("r-1").unwrap();
-        assert_eq!(parse(&Method::PUT, "/v1/runs/r-1"), Ok(Command::Open(run.clone())));
+        assert_eq!(
+            parse(&Method::PUT, "/v1/runs/r-1"),
+            Ok(Command::Open(run.clone()))
+        );
         assert_eq!(
             parse(&Method::DELETE, "/v1/runs/r-1?epoch=3"),
-            Ok(Command::Close { run: run.clone(), epoch: 3 })
+            Ok(Command::Close {
+                run: run.clone(),
+                epoch: 3
+            })
         );
-        assert_eq!(parse(&Method::POST, "/v1/runs/r-1/extend"), Ok(Command::Extend(run)));
+        assert_eq!(
+            parse(&Method::POST, "/v1/runs/r-1/extend"),
+            Ok(Command::Extend(run))
+        );
         assert_eq!(parse(&Method::GET, "/v1/status"), Ok(Command::Status));
-        let filter = Filter { run: Some("r-1".to_owned()), ..Filter::default() };
-        assert_eq!(parse(&Method::GET, "/v1/audit?run=r-1"), Ok(Command::Audit(filter)));
+        let filter = Filter {
+            run: Some("r-1".to_owned()),
+            ..Filter::default()
+        };
+        assert_eq!(
+            parse(&Method::GET, "/v1/audit?run=r-1"),
+            Ok(Command::Audit(filter))
+        );
     }
 
     #[test]
     fn anything_else_is_an_error_that_says_which() {
         assert_eq!(parse(&Method::GET, "/"), Err(CommandError::NotFound));
-        assert_eq!(parse(&Method::GET, "/v2/status"), Err(CommandError::NotFound));
-        assert_eq!(parse(&Method::GET, "/v1/runs/a/b/c"), Err(CommandError::NotFound));
-        assert_eq!(parse(&Method::POST, "/v1/status"), Err(CommandError::Method));
-        assert_eq!(parse(&Method::PUT, "/v1/runs/.."), Err(CommandError::Run(GrantError::RunId)));
-        assert!(matches!(parse(&Method::DELETE, "/v1/runs/a"), Err(CommandError::Query(_))));
+        assert_eq!(
+            parse(&Method::GET, "/v2/status"),
+            Err(CommandError::NotFound)
+        );
+        assert_eq!(
+            parse(&Method::GET, "/v1/runs/a/b/c"),
+            Err(CommandError::NotFound)
+        );
+        assert_eq!(
+            parse(&Method::POST, "/v1/status"),
+            Err(CommandError::Method)
+        );
+        assert_eq!(
+            parse(&Method::PUT, "/v1/runs/.."),
+            Err(CommandError::Run(GrantError::RunId))
+        );
+        assert!(matches!(
+            parse(&Method::DELETE, "/v1/runs/a"),
+            Err(CommandError::Query(_))
+        ));
         assert!(matches!(
             parse(&Method::DELETE, "/v1/runs/a?epoch=-1"),
             Err(CommandError::Query(_))
         ));
-        assert!(matches!(parse(&Method::GET, "/v1/audit"), Err(CommandError::Query(_))));
+        assert!(matches!(
+            parse(&Method::GET, "/v1/audit"),
+            Err(CommandError::Query(_))
+        ));
     }
 }

@@ -111,7 +111,10 @@ impl fmt::Display for Report {
             }
         }
         for (profile, problem) in &self.broken_policies {
-            writeln!(f, "profile {profile} keeps its old policy, which is stale now:\n{problem}")?;
+            writeln!(
+                f,
+                "profile {profile} keeps its old policy, which is stale now:\n{problem}"
+            )?;
         }
         for problem in &self.broken_credentials {
             writeln!(f, "the former value stays in use:\n{problem}")?;
@@ -120,7 +123,10 @@ impl fmt::Display for Report {
             writeln!(f, "{problem}")?;
         }
         if self.restart_needed {
-            write!(f, "\nthe configuration file has changed: restart to take it up")?;
+            write!(
+                f,
+                "\nthe configuration file has changed: restart to take it up"
+            )?;
         }
         Ok(())
     }
@@ -131,10 +137,16 @@ impl Custody {
     #[must_use]
     pub fn status(&self) -> Status {
         let boundary = match self.boundary.check() {
-            Ok(proof) => BoundaryView { ok: true, proof: Some(proof), problem: None },
-            Err(problem) => {
-                BoundaryView { ok: false, proof: None, problem: Some(problem.to_string()) }
-            }
+            Ok(proof) => BoundaryView {
+                ok: true,
+                proof: Some(proof),
+                problem: None,
+            },
+            Err(problem) => BoundaryView {
+                ok: false,
+                proof: None,
+                problem: Some(problem.to_string()),
+            },
         };
         let policies = self.policies.view();
         let credentials = self.vault.view();
@@ -142,7 +154,9 @@ impl Custody {
         let ready = boundary.ok
             && audit.ok
             && policies.values().all(|policy| policy.stale.is_none())
-            && credentials.iter().all(|credential| credential.problem.is_none());
+            && credentials
+                .iter()
+                .all(|credential| credential.problem.is_none());
         Status {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
@@ -161,7 +175,9 @@ impl Custody {
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Source::External(reason) = self.boundary.source() {
-            warnings.push(format!("the boundary is not proven by this machine: {reason}"));
+            warnings.push(format!(
+                "the boundary is not proven by this machine: {reason}"
+            ));
         }
         if !self.neighbours.is_empty() {
             let pids: Vec<String> = self.neighbours.iter().map(u32::to_string).collect();
@@ -179,7 +195,12 @@ impl Custody {
         let policies = self.policies.reload();
         // A sealed vault stays empty: it is filled when the boundary is proven.
         let broken_credentials = match self.boundary.check() {
-            Ok(_) => self.vault.reload().iter().map(ToString::to_string).collect(),
+            Ok(_) => self
+                .vault
+                .reload()
+                .iter()
+                .map(ToString::to_string)
+                .collect(),
             Err(_) => Vec::new(),
         };
         let broken_audit = self.audit.reopen().err().map(|problem| problem.to_string());
@@ -211,7 +232,10 @@ fn summary(report: &Report) -> String {
     }
     if !report.broken_policies.is_empty() {
         let names: Vec<&str> = report.broken_policies.keys().map(String::as_str).collect();
-        parts.push(format!("broken policy, old one kept for {}", names.join(", ")));
+        parts.push(format!(
+            "broken policy, old one kept for {}",
+            names.join(", ")
+        ));
     }
     if !report.broken_credentials.is_empty() {
         let count = report.broken_credentials.len();

@@ -30,7 +30,9 @@ impl Body for Lines {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line))))
+        self.0
+            .poll_recv(context)
+            .map(|line| line.map(|line| Ok(Frame::data(line))))
     }
 }
 
@@ -59,9 +61,10 @@ pub(super) fn events(audit: &Audit) -> Answer {
             };
             let (text, last) = match line {
                 Ok(line) => (format!("{line}\n"), false),
-                Err(broadcast::error::RecvError::Lagged(missed)) => {
-                    (format!("{{\"kind\":\"lagged\",\"missed\":{missed}}}\n"), true)
-                }
+                Err(broadcast::error::RecvError::Lagged(missed)) => (
+                    format!("{{\"kind\":\"lagged\",\"missed\":{missed}}}\n"),
+                    true,
+                ),
                 Err(broadcast::error::RecvError::Closed) => return,
             };
             if sender.send(Bytes::from(text)).await.is_err() || last {

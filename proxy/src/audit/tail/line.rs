@@ -128,7 +128,8 @@ fn amount(bytes: u64) -> String {
 fn clean(text: &str) -> String {
     // Also the characters that turn the direction of what follows.
     let hidden = |c: char| {
-        c.is_control() || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        c.is_control()
+            || matches!(c, '\u{200e}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
     };
     if !text.contains(hidden) {
         return text.to_owned();

@@ -1,0 +1,144 @@
+//! The command line: what `portcullis-proxy` can be told to do.
+//!
+//! stdout is data, stderr is talk. Exit 0 is yes, 1 is no, 2 is "could not tell", usage and
+//! configuration errors included.
+
+mod audit;
+mod ca;
+mod check;
+mod control;
+mod output;
+mod policy;
+pub mod run;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::config::DEFAULT_PATH;
+use output::{Exit, say, tell};
+
+const EXAMPLES: &str = "\
+Examples:
+  portcullis-proxy check --config /etc/portcullis/proxy.toml
+  portcullis-proxy policy check policies/*.toml
+  portcullis-proxy policy explain GET https://api.example.com/v1/items --policy default.toml
+  portcullis-proxy audit tail -f --agent coder
+  portcullis-proxy status --json
+  portcullis-proxy run --user portcullis-proxy
+
+Exit status: 0 yes, 1 no, 2 could not tell";
+
+/// The gate between agents and everything else
+#[derive(Debug, Parser)]
+#[command(name = "portcullis-proxy", version, after_help = EXAMPLES, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run the gate in the foreground
+    Run(run::RunArgs),
+    /// Check the configuration and every policy it names; touches nothing
+    Check(check::CheckArgs),
+    /// Check, show and try policies
+    #[command(subcommand)]
+    Policy(policy::PolicyCommand),
+    /// Say what the running gate is and whether it would let a permitted request pass
+    Status(control::StatusArgs),
+    /// Read policies and credentials again; what is broken stays as it was and is named
+    Reload(control::ReloadArgs),
+    /// List the open runs
+    Runs(control::RunsArgs),
+    /// Read the audit log
+    #[command(subcommand)]
+    Audit(audit::AuditCommand),
+    /// Make and show the certificate authority
+    #[command(subcommand)]
+    Ca(ca::CaCommand),
+    /// Print the manual page
+    Man,
+    /// Print completions for a shell
+    Completions {
+        /// Which shell
+        shell: Shell,
+    },
+}
+
+/// Where the configuration is.
+#[derive(Debug, Clone, Args)]
+struct ConfigArg {
+    /// Configuration file
+    #[arg(long, value_name = "FILE", default_value = DEFAULT_PATH)]
+    config: PathBuf,
+}
+
+/// Parses the arguments and does what they say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => {
+            // Help and version are asked for and go to stdout; anything else is a usage error.
+            let code = if answer.use_stderr() { 2 } else { 0 };
+            // Nobody is left to tell when the terminal is gone.
+            let _ = answer.print();
+            return ExitCode::from(code);
+        }
+    };
+    let exit = match cli.command {
+        Command::Run(args) => run::run(&args),
+        Command::Check(args) => check::check(&args),
+        Command::Policy(command) => policy::policy(&command),
+        Command::Status(args) => control::status(&args),
+        Command::Reload(args) => control::reload(&args),
+        Command::Runs(args) => control::runs(&args),
+        Command::Audit(command) => audit::audit(&command),
+        Command::Ca(command) => ca::ca(&command),
+        Command::Man => man(),
+        Command::Completions { shell } => completions(shell),
+    };
+    exit.into()
+}
+
+fn man() -> Exit {
+    let mut page = Vec::new();
+    let command = Cli::command();
+    if let Err(problem) = clap_mangen::Man::new(command.clone()).render(&mut page) {
+        tell(&format!("error: {problem}"));
+        return Exit::CouldNotTell;
+    }
+    for sub in command.get_subcommands() {
+        let man = clap_mangen::Man::new(sub.clone());
+        let rendered = man
+            .render_description_section(&mut page)
+            .and_then(|()| man.render_options_section(&mut page));
+        if let Err(problem) = rendered {
+            tell(&format!("error: {problem}"));
+            return Exit::CouldNotTell;
+        }
+    }
+    say(String::from_utf8_lossy(&page).trim_end());
+    Exit::Yes
+}
+
+fn completions(shell: Shell) -> Exit {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "portcullis-proxy", &mut script);
+    say(String::from_utf8_lossy(&script).trim_end());
+    Exit::Yes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_arguments_are_consistent() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,348 @@
+//! `policy`: check a file, show what it means, try a request on it.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, Subcommand};
+use policy::authority::{Authority, Scheme};
+use policy::{Decision, Facts, Policy, RefUpdate, Refusal, Request, Routing};
+
+use super::output::{Exit, fail, say, tell};
+use crate::config::Config;
+use crate::policies::{self, PolicyError};
+
+#[derive(Debug, Subcommand)]
+pub(super) enum PolicyCommand {
+    /// Check policy files; names file, line, key, problem and remedy
+    Check(CheckArgs),
+    /// Show a policy
+    Show(ShowArgs),
+    /// Say how a request would be judged
+    #[command(after_help = "\
+Examples:
+  portcullis-proxy policy explain GET https://api.example.com/v1/items --policy default.toml
+  portcullis-proxy policy explain POST https://github.com/acme/web.git/git-receive-pack \\
+      --ref refs/heads/agent/x --policy default.toml")]
+    Explain(ExplainArgs),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Policy files
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Also check that the credentials they name are bound to their hosts in this configuration
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ShowArgs {
+    /// Policy file
+    file: PathBuf,
+    /// With every kind expanded into plain rules, as a policy again
+    #[arg(long)]
+    expanded: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct ExplainArgs {
+    /// Such as GET
+    method: String,
+    /// Such as https://api.example.com/v1/items
+    url: String,
+    /// Policy file
+    #[arg(long, value_name = "FILE")]
+    policy: PathBuf,
+    /// A ref that the push would create or move; may be given more than once
+    #[arg(long = "ref", value_name = "REF")]
+    refs: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn policy(command: &PolicyCommand) -> Exit {
+    match command {
+        PolicyCommand::Check(args) => check(args),
+        PolicyCommand::Show(args) => show(args),
+        PolicyCommand::Explain(args) => explain(args),
+    }
+}
+
+fn check(args: &CheckArgs) -> Exit {
+    let config = match args.config.as_deref().map(Config::load).transpose() {
+        Ok(config) => config,
+        Err(problem) => return fail(&problem),
+    };
+    let mut exit = Exit::Yes;
+    for file in &args.files {
+        let checked = match &config {
+            Some(config) => policies::read(file, config).map(|_| ()),
+            None => parse(file).map(|_| ()),
+        };
+        match checked {
+            Ok(()) => {
+                say(&format!("{}: ok", file.display()));
+            }
+            Err(problem @ PolicyError::Unreadable { .. }) => {
+                tell(&problem.to_string());
+                exit = Exit::CouldNotTell;
+            }
+            Err(problem) => {
+                tell(&problem.to_string());
+                if exit == Exit::Yes {
+                    exit = Exit::No;
+                }
+            }
+        }
+    }
+    exit
+}
+
+fn parse(file: &Path) -> Result<Policy, PolicyError> {
+    let text = policies::read_text(file)?;
+    Policy::parse(&text, &file.display().to_string()).map_err(PolicyError::Invalid)
+}
+
+fn show(args: &ShowArgs) -> Exit {
+    let policy = match parse(&args.file) {
+        Ok(policy) => policy,
+        Err(problem) => {
+            tell(&problem.to_string());
+            return Exit::CouldNotTell;
+        }
+    };
+    if args.expanded {
+        say(policy.expanded().trim_end());
+        return Exit::Yes;
+    }
+    if policy.services().is_empty() {
+        tell("this policy permits nothing");
+    }
+    for service in policy.services() {
+        say(&format!("{} ({})", service.id, service.kind));
+        for destination in &service.destinations {
+            let Destination { scheme, host, port } = destination;
+            say(&format!(
+                "  to          {}://{host}:{port}",
+                scheme.as_str()
+            ));
+        }
+        if let Some(credential) = &service.credential {
+            say(&format!("  credential  {credential}"));
+        }
+        let lists = [
+            ("allow", &service.allow),
+            ("push", &service.push),
+            ("refs", &service.refs),
+            ("deny", &service.deny),
+        ];
+        for (word, list) in lists {
+            for line in list {
+                say(&format!("  {word:<10}  {line}"));
+            }
+        }
+        if let Some(why) = &service.why {
+            say(&format!("  why         {why}"));
+        }
+    }
+    Exit::Yes
+}
+
+use policy::Destination;
+
+/// What would happen, for people and for scripts.
+#[derive(Debug, serde::Serialize)]
+struct Verdict {
+    verdict: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    credential: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    why: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+fn explain(args: &ExplainArgs) -> Exit {
+    let policy = match parse(&args.policy) {
+        Ok(policy) => policy,
+        Err(problem) => {
+            tell(&problem.to_string());
+            return Exit::CouldNotTell;
+        }
+    };
+    let (scheme, authority, target) = match split(&args.url) {
+        Ok(parts) => parts,
+        Err(problem) => {
+            tell(&format!("error: {}: {problem}", args.url));
+            return Exit::CouldNotTell;
+        }
+    };
+    let request = Request {
+        scheme,
+        authority: &authority,
+        method: &args.method,
+        target: &target,
+    };
+    let verdict = judge(&policy, &request, &args.refs);
+    if args.json {
+        match serde_json::to_string(&verdict) {
+            Ok(text) => say(&text),
+            Err(problem) => return fail(&problem),
+        };
+    } else {
+        print(&verdict, args);
+    }
+    match verdict.verdict {
+        "allow" => Exit::Yes,
+        "refuse" => Exit::No,
+        _ => Exit::CouldNotTell,
+    }
+}
+
+fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
+    let route = match policy.route(request.scheme, request.authority) {
+        Routing::Route(route) => route,
+        Routing::Refuse(refusal) => return refused(refusal),
+    };
+    match policy.decide(&route, request, &Facts::None) {
+        Decision::Inspect(_) if refs.is_empty() => Verdict {
+            verdict: "inspect",
+            rule: None,
+            credential: None,
+            code: None,
+            text: Some("the gate would read which refs the push moves".to_owned()),
+            why: None,
+            remedy: Some("name them with --ref refs/heads/NAME".to_owned()),
+        },
+        Decision::Inspect(_) => {
+            let facts = Facts::Push(refs.iter().map(|name| created(name)).collect());
+            match policy.decide(&route, request, &facts) {
+                Decision::Permit(permit) => permitted(&permit),
+                Decision::Refuse(refusal) => refused(refusal),
+                Decision::Inspect(_) => Verdict {
+                    verdict: "inspect",
+                    rule: None,
+                    credential: None,
+                    code: None,
+                    text: Some("the policy asks for more than refs".to_owned()),
+                    why: None,
+                    remedy: None,
+                },
+            }
+        }
+        Decision::Permit(permit) => permitted(&permit),
+        Decision::Refuse(refusal) => refused(refusal),
+    }
+}
+
+fn created(name: &str) -> RefUpdate {
+    RefUpdate {
+        old: "0".repeat(40),
+        new: "1".repeat(40),
+        name: name.to_owned(),
+    }
+}
+
+fn permitted(permit: &policy::Permit) -> Verdict {
+    Verdict {
+        verdict: "allow",
+        rule: Some(permit.rule().as_str().to_owned()),
+        credential: permit.credential().map(ToString::to_string),
+        code: None,
+        text: None,
+        why: None,
+        remedy: None,
+    }
+}
+
+fn refused(refusal: Refusal) -> Verdict {
+    Verdict {
+        verdict: "refuse",
+        rule: refusal.rule.map(|rule| rule.as_str().to_owned()),
+        credential: None,
+        code: Some(refusal.code.as_str()),
+        text: Some(refusal.text),
+        why: refusal.why,
+        remedy: Some(refusal.remedy),
+    }
+}
+
+fn print(verdict: &Verdict, args: &ExplainArgs) {
+    say(&format!("{} {} {}", verdict.verdict, args.method, args.url));
+    let lines = [
+        ("rule", verdict.rule.as_deref()),
+        ("credential", verdict.credential.as_deref()),
+        ("code", verdict.code),
+        ("text", verdict.text.as_deref()),
+        ("why", verdict.why.as_deref()),
+        ("remedy", verdict.remedy.as_deref()),
+    ];
+    for (word, text) in lines {
+        if let Some(text) = text {
+            say(&format!("  {word:<10}  {text}"));
+        }
+    }
+}
+
+fn split(url: &str) -> Result<(Scheme, Authority, String), String> {
+    let (scheme, rest) = if let Some(rest) = url.strip_prefix("https://") {
+        (Scheme::Https, rest)
+    } else if let Some(rest) = url.strip_prefix("http://") {
+        (Scheme::Http, rest)
+    } else {
+        return Err("write https://HOST/PATH or http://HOST/PATH".to_owned());
+    };
+    let (authority, target) = match rest.find(['/', '?']) {
+        Some(at) => rest.split_at(at),
+        None => (rest, "/"),
+    };
+    let authority = Authority::with_default_port(authority, scheme.default_port())
+        .map_err(|problem| problem.to_string())?;
+    let target = if target.starts_with('/') {
+        target.to_owned()
+    } else {
+        format!("/{target}")
+    };
+    Ok((scheme, authority, target))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_split_as_the_gate_would_see_them() {
+        let (scheme, authority, target) = split("https://API.example.com/v1?x=1").unwrap();
+        assert_eq!(scheme, Scheme::Https);
+        assert_eq!(authority.to_string(), "api.example.com:443");
+        assert_eq!(target, "/v1?x=1");
+        let (scheme, authority, target) = split("http://h.example:8080?q").unwrap();
+        assert_eq!((scheme, target.as_str()), (Scheme::Http, "/?q"));
+        assert_eq!(authority.to_string(), "h.example:8080");
+        assert!(split("ftp://h.example/").is_err());
+        assert!(split("https://user@h.example/").is_err());
+    }
+
+    #[test]
+    fn an_empty_policy_refuses_with_a_code() {
+        let (scheme, authority, target) = split("https://h.example/").unwrap();
+        let request = Request {
+            scheme,
+            authority: &authority,
+            method: "GET",
+            target: &target,
+        };
+        let verdict = judge(&Policy::empty(), &request, &[]);
+        assert_eq!(
+            (verdict.verdict, verdict.code),
+            ("refuse", Some("destination_not_listed"))
+        );
+    }
+}

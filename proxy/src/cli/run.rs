@@ -1,0 +1,226 @@
+//! `run`: how the gate comes up, and goes down.
+//!
+//! Configuration and policies are read before anything is touched. Then privileges go, and only
+//! then are secrets read and sockets opened. What cannot be had keeps the gate from starting.
+
+mod ready;
+mod tasks;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::sync::mpsc;
+use tracing_subscriber::EnvFilter;
+
+use super::ConfigArg;
+use super::output::{Exit, chain, tell};
+use crate::audit::Audit;
+use crate::boundary::{Boundary, Source};
+use crate::ca::Minter;
+use crate::config::Config;
+use crate::control::{self, custody::Custody};
+use crate::credential::Vault;
+use crate::gate::{Gate, Parts};
+use crate::harden::{self, Hardened};
+use crate::policies::Policies;
+use crate::runs::{NewListener, Runs, RunsSettings};
+
+/// Listeners on their way to the entrance.
+const LISTENERS_QUEUED: usize = 16;
+/// What may block: reloads and readers of the log.
+const BLOCKING_THREADS: usize = 8;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  portcullis-proxy run --user portcullis-proxy      (as root: becomes that user, for good)
+  portcullis-proxy run --config ./proxy.toml --ready-file /tmp/ready
+
+Signals: SIGHUP reloads, SIGTERM and SIGINT stop")]
+pub(super) struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArg,
+    /// The service user to become; required as root
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Written with the process id once the gate listens
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+/// Why the gate did not start.
+#[derive(Debug, thiserror::Error)]
+enum StartError {
+    #[error(transparent)]
+    Config(#[from] crate::config::ConfigError),
+    #[error(transparent)]
+    Policies(#[from] crate::policies::PolicyErrors),
+    #[error(transparent)]
+    Harden(#[from] harden::HardenError),
+    #[error(transparent)]
+    Credentials(#[from] crate::credential::CredentialErrors),
+    #[error(transparent)]
+    Ca(#[from] crate::ca::CaError),
+    #[error(transparent)]
+    Audit(#[from] crate::audit::AuditError),
+    #[error(transparent)]
+    Runs(#[from] crate::runs::RunError),
+    #[error(transparent)]
+    Gate(#[from] crate::gate::GateError),
+    #[error("could not {what} {at}")]
+    Listen {
+        what: &'static str,
+        at: String,
+        source: std::io::Error,
+    },
+    #[error("could not start the runtime")]
+    Runtime(#[source] std::io::Error),
+}
+
+pub(super) fn run(args: &RunArgs) -> Exit {
+    match start(args) {
+        Ok(()) => Exit::Yes,
+        Err(problem) => {
+            tell(&format!(
+                "portcullis-proxy does not start:\n{}",
+                chain(&problem)
+            ));
+            Exit::CouldNotTell
+        }
+    }
+}
+
+fn start(args: &RunArgs) -> Result<(), StartError> {
+    let config = Arc::new(Config::load(&args.config.config)?);
+    let policies = Arc::new(Policies::load(Arc::clone(&config))?);
+    // Still a single thread, which is what makes the drop complete.
+    let hardened = harden::drop_privileges(args.user.as_deref())?;
+    config.refuse_identity_of(hardened.uid)?;
+    log_to_stderr();
+
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("gate")
+        .enable_all()
+        .build()
+        .map_err(StartError::Runtime)?;
+    let served = runtime.block_on(async {
+        let (custody, listeners) = assemble(&config, policies, hardened)?;
+        serve(custody, listeners, args).await
+    });
+    runtime.shutdown_timeout(std::time::Duration::from_secs(1));
+    served
+}
+
+/// Operators' log. The level may be set with RUST_LOG; what is allowed may not.
+fn log_to_stderr() {
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}
+
+/// Reads the secrets and opens the log, as the service user.
+fn assemble(
+    config: &Arc<Config>,
+    policies: Arc<Policies>,
+    hardened: Hardened,
+) -> Result<(Arc<Custody>, mpsc::Receiver<NewListener>), StartError> {
+    let audit = Arc::new(Audit::open(&config.audit_directory)?);
+    let vault = Arc::new(Vault::load(config)?);
+    let boundary = Arc::new(Boundary::new(config.boundary.clone()));
+    match (boundary.source(), boundary.check()) {
+        (Source::External(reason), _) => {
+            tracing::warn!("the boundary is not proven by this machine: {reason}");
+        }
+        (Source::Status(_), Ok(_)) => {}
+        (Source::Status(_), Err(problem)) => {
+            tracing::error!("{problem}; serving nothing until it is proven");
+            vault.seal();
+        }
+    }
+    let (new_listeners, listeners) = mpsc::channel(LISTENERS_QUEUED);
+    let settings = RunsSettings {
+        directory: config.runs_directory.clone(),
+        most: config.limits.runs,
+        lease: config.limits.lease,
+        own_uid: hardened.uid,
+    };
+    let runs = Arc::new(Runs::new(
+        settings,
+        Arc::clone(&policies),
+        Arc::clone(&audit),
+        new_listeners,
+    )?);
+    let custody = Custody {
+        config: Arc::clone(config),
+        policies,
+        vault,
+        audit,
+        runs,
+        boundary,
+        started_at: crate::audit::now(),
+        neighbours: hardened.neighbours,
+    };
+    Ok((Arc::new(custody), listeners))
+}
+
+async fn serve(
+    custody: Arc<Custody>,
+    listeners: mpsc::Receiver<NewListener>,
+    args: &RunArgs,
+) -> Result<(), StartError> {
+    let config = Arc::clone(&custody.config);
+    let minter = Arc::new(Minter::load(
+        &config.ca_directory,
+        config.limits.leaf_cache,
+    )?);
+    let gate = Arc::new(Gate::new(Parts {
+        config: Arc::clone(&config),
+        policies: Arc::clone(&custody.policies),
+        vault: Arc::clone(&custody.vault),
+        minter,
+        audit: Arc::clone(&custody.audit),
+        runs: Arc::clone(&custody.runs),
+        boundary: Arc::clone(&custody.boundary),
+    })?);
+    let tcp = match &config.listen {
+        None => None,
+        Some(listen) => Some(tokio::net::TcpListener::bind(listen.tcp).await.map_err(
+            |source| StartError::Listen {
+                what: "listen on",
+                at: listen.tcp.to_string(),
+                source,
+            },
+        )?),
+    };
+    let control = control::bind(&config.control.socket).map_err(|source| StartError::Listen {
+        what: "make the control socket",
+        at: config.control.socket.display().to_string(),
+        source,
+    })?;
+    let mut signals = tasks::Signals::new().map_err(StartError::Runtime)?;
+    let tasks = tasks::Tasks::spawn(
+        Arc::clone(&custody),
+        Arc::clone(&gate),
+        control,
+        tcp,
+        listeners,
+    );
+
+    custody.audit.event(&format!(
+        "gate started, version {}",
+        env!("CARGO_PKG_VERSION")
+    ));
+    tracing::info!("listening on {}", config.control.socket.display());
+    if let Err(problem) = ready::announce(args.ready_file.as_deref()) {
+        tracing::error!("cannot say that the gate is ready: {problem}");
+    }
+    signals.until_stop(&custody).await;
+    tasks.stop(&gate, config.limits.drain).await;
+    custody.audit.event("gate stopped");
+    Ok(())
+}

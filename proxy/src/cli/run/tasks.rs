@@ -1,0 +1,119 @@
+//! The tasks of a running gate, and the signals that end it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::{TcpListener, UnixListener};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::control::{self, custody::Custody};
+use crate::entrance;
+use crate::gate::Gate;
+use crate::runs::NewListener;
+
+/// How often the boundary is looked at for the vault's sake; each request asks for itself too.
+const BOUNDARY_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    /// Reloads on SIGHUP; returns on SIGTERM and SIGINT.
+    pub(super) async fn until_stop(&mut self, custody: &Arc<Custody>) {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return,
+                _ = self.interrupt.recv() => return,
+                _ = self.hangup.recv() => {
+                    let custody = Arc::clone(custody);
+                    // It says itself what came of it.
+                    let reloaded = tokio::task::spawn_blocking(move || custody.reload()).await;
+                    if let Err(problem) = reloaded {
+                        tracing::error!("the reload failed: {problem}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(super) struct Tasks {
+    entrances: Vec<JoinHandle<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Tasks {
+    pub(super) fn spawn(
+        custody: Arc<Custody>,
+        gate: Arc<Gate>,
+        control: UnixListener,
+        tcp: Option<TcpListener>,
+        listeners: mpsc::Receiver<NewListener>,
+    ) -> Self {
+        let (stop, stopping) = watch::channel(false);
+        let mut entrances = vec![
+            tokio::spawn(entrance::runs(Arc::clone(&gate), listeners)),
+            tokio::spawn(entrance::housekeeping(Arc::clone(&gate))),
+            tokio::spawn(keep_vault(Arc::clone(&custody))),
+        ];
+        if let Some(tcp) = tcp {
+            entrances.push(tokio::spawn(entrance::tcp(gate, tcp)));
+        }
+        tokio::spawn(control::serve(control, custody, stopping));
+        Self { entrances, stop }
+    }
+
+    /// Lets nobody in any more, gives what is in flight a little time, and returns.
+    pub(super) async fn stop(self, gate: &Gate, drain: Duration) {
+        for task in &self.entrances {
+            task.abort();
+        }
+        // Every receiver belongs to a task that may have ended already.
+        self.stop.send_replace(true);
+        let deadline = tokio::time::Instant::now() + drain;
+        while gate.connections() > 0 && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+}
+
+/// Empties the vault while the boundary is not proven, and fills it again when it is.
+async fn keep_vault(custody: Arc<Custody>) {
+    let mut proven = custody.boundary.check().is_ok();
+    let mut ticks = tokio::time::interval(BOUNDARY_EVERY);
+    loop {
+        ticks.tick().await;
+        let found = custody.boundary.check();
+        match (&found, proven) {
+            (Err(problem), true) => {
+                custody.vault.seal();
+                custody.audit.event(&format!("serving nothing: {problem}"));
+                tracing::error!("{problem}; serving nothing until it is proven");
+            }
+            (Ok(_), false) => {
+                let filling = Arc::clone(&custody);
+                let filled = tokio::task::spawn_blocking(move || filling.vault.reload()).await;
+                for problem in filled.into_iter().flatten() {
+                    tracing::error!("{problem}");
+                }
+                custody.audit.event("the boundary is proven");
+                tracing::info!("the boundary is proven");
+            }
+            (Ok(_), true) | (Err(_), false) => {}
+        }
+        proven = found.is_ok();
+    }
+}
