@@ -7,9 +7,12 @@
 
 mod architecture;
 mod audit;
+mod boundary;
 mod credentials;
 mod destinations;
+mod exec;
 mod harness;
+mod heartbeat;
 mod outage;
 mod provisioning;
 mod soak;
