@@ -315,3 +315,6 @@ fn is_label(text: &str) -> bool {
             .all(|byte| byte == b' ' || byte.is_ascii_graphic())
         && text.trim() == text
 }
+
+#[cfg(test)]
+mod tests;

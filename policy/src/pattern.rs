@@ -289,20 +289,18 @@ impl RefGlob {
                 text.trim_matches('/')
             )
         };
-        let Some((space, rest)) = text
-            .strip_prefix("refs/")
-            .and_then(|rest| rest.split_once('/'))
-        else {
+        let Some(below) = text.strip_prefix("refs/") else {
             return Err((format!("`{text}` is not a full ref name"), full()));
         };
+        let (space, rest) = below.split_once('/').unwrap_or((below, ""));
         if space.contains('*') {
-            let remedy = String::from(
-                "name branches and tags separately: `refs/heads/...`, `refs/tags/...`",
-            );
-            return Err((
-                format!("`{text}` would cover branches, tags and everything else"),
-                remedy,
-            ));
+            let remedy = "name branches and tags separately: `refs/heads/...`, `refs/tags/...`";
+            let problem = format!("`{text}` would cover branches, tags and everything else");
+            return Err((problem, remedy.to_owned()));
+        }
+        if rest.is_empty() {
+            let remedy = format!("write a name below it, such as `refs/{space}/agent/*`");
+            return Err((format!("`{text}` names no ref"), remedy));
         }
         if rest.matches('*').count() > 1 {
             let remedy = String::from("one `*` spans slashes already, as in git's refspecs");

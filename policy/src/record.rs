@@ -265,3 +265,6 @@ fn escape_into(out: &mut String, text: &str) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -178,3 +178,6 @@ impl fmt::Display for Refusal {
         write!(f, "hint: {}", self.remedy)
     }
 }
+
+#[cfg(test)]
+mod tests;

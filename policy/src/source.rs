@@ -8,7 +8,7 @@ mod document;
 mod kinds;
 mod reach;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use crate::diagnostics::Diagnostics;
 use crate::expand;
@@ -61,7 +61,7 @@ fn name_the_nameless(placed: &mut [Placed]) {
         .map(|(at, placed)| (base_id(&placed.service), expand::body(&placed.service), at))
         .collect();
     nameless.sort();
-    let mut taken: Vec<String> = placed
+    let mut taken: HashSet<String> = placed
         .iter()
         .filter(|placed| placed.named)
         .map(|placed| placed.service.id.as_str().to_owned())
@@ -74,7 +74,7 @@ fn name_the_nameless(placed: &mut [Placed]) {
             && let Ok(rule) = RuleId::parse(&id)
         {
             placed[at].service.id = rule;
-            taken.push(id);
+            taken.insert(id);
         }
     }
 }

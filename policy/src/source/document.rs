@@ -22,8 +22,9 @@ pub(super) struct Field<T> {
 }
 
 /// Collects problems.
-pub(super) struct Problems<'a> {
-    text: &'a str,
+pub(super) struct Problems {
+    /// The offset at which each line after the first begins.
+    lines: Vec<usize>,
     list: Vec<Problem>,
 }
 
@@ -50,10 +51,11 @@ impl Place {
     }
 }
 
-impl<'a> Problems<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+impl Problems {
+    pub(super) fn new(text: &str) -> Self {
+        let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         Self {
-            text,
+            lines,
             list: Vec::new(),
         }
     }
@@ -92,24 +94,26 @@ impl<'a> Problems<'a> {
     }
 
     fn place(&self, span: &Range<usize>, path: String) -> Place {
-        let before = self.text.as_bytes().get(..span.start).unwrap_or_default();
-        Place {
-            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
-            path,
-        }
+        let line = 1 + self.lines.partition_point(|start| *start <= span.start);
+        Place { line, path }
     }
 }
 
 impl<'a> Document<'a> {
     /// Reads the top level. `None` when the text is not TOML at all.
-    pub(super) fn read(text: &'a str, problems: &mut Problems<'_>) -> Option<Self> {
+    pub(super) fn read(text: &'a str, problems: &mut Problems) -> Option<Self> {
         let (root, errors) = DeTable::parse_recoverable(text);
         if !errors.is_empty() {
             // What an error hides cannot be judged, so the syntax comes first.
+            let mut told = 0;
             for error in errors {
                 let place = problems.place(&error.span().unwrap_or(0..0), String::from("(syntax)"));
-                let remedy = String::from("see https://toml.io for the grammar");
-                problems.add(&place, error.message().to_owned(), remedy);
+                // The parser stumbles more than once over one mistake.
+                if place.line != told {
+                    told = place.line;
+                    let remedy = String::from("see https://toml.io for the grammar");
+                    problems.add(&place, error.message().to_owned(), remedy);
+                }
             }
             return None;
         }
@@ -131,7 +135,7 @@ impl<'a> Document<'a> {
     }
 }
 
-fn version(value: &Spanned<DeValue<'_>>, place: &Place, problems: &mut Problems<'_>) {
+fn version(value: &Spanned<DeValue<'_>>, place: &Place, problems: &mut Problems) {
     let one = value
         .get_ref()
         .as_integer()
@@ -145,7 +149,7 @@ fn version(value: &Spanned<DeValue<'_>>, place: &Place, problems: &mut Problems<
 fn read_services<'a>(
     value: Spanned<DeValue<'a>>,
     place: &Place,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) -> Vec<Table<'a>> {
     let remedy = || String::from("write `[[service]]`, with two brackets");
     let DeValue::Array(array) = value.into_inner() else {
@@ -174,11 +178,7 @@ fn read_services<'a>(
 
 impl<'a> Table<'a> {
     /// Takes a string. A value of another type is a problem and `None`.
-    pub(super) fn string(
-        &mut self,
-        key: &str,
-        problems: &mut Problems<'_>,
-    ) -> Option<Field<String>> {
+    pub(super) fn string(&mut self, key: &str, problems: &mut Problems) -> Option<Field<String>> {
         let (place, value) = self.take(key, problems)?;
         match value.get_ref().as_str() {
             Some(text) => Some(Field {
@@ -193,7 +193,7 @@ impl<'a> Table<'a> {
     pub(super) fn strings(
         &mut self,
         key: &str,
-        problems: &mut Problems<'_>,
+        problems: &mut Problems,
     ) -> Option<Field<Vec<Field<String>>>> {
         let (place, value) = self.take(key, problems)?;
         let DeValue::Array(array) = value.get_ref() else {
@@ -224,7 +224,7 @@ impl<'a> Table<'a> {
     }
 
     /// Takes a port, 1 to 65535.
-    pub(super) fn port(&mut self, key: &str, problems: &mut Problems<'_>) -> Option<Field<u16>> {
+    pub(super) fn port(&mut self, key: &str, problems: &mut Problems) -> Option<Field<u16>> {
         let (place, value) = self.take(key, problems)?;
         let number = value
             .get_ref()
@@ -242,7 +242,7 @@ impl<'a> Table<'a> {
     }
 
     /// Takes a truth value.
-    pub(super) fn flag(&mut self, key: &str, problems: &mut Problems<'_>) -> Option<Field<bool>> {
+    pub(super) fn flag(&mut self, key: &str, problems: &mut Problems) -> Option<Field<bool>> {
         let (place, value) = self.take(key, problems)?;
         match value.get_ref().as_bool() {
             Some(flag) => Some(Field { value: flag, place }),
@@ -251,7 +251,7 @@ impl<'a> Table<'a> {
     }
 
     /// The keys that nobody took, each with its place.
-    pub(super) fn rest(&self, problems: &Problems<'_>) -> Vec<Field<String>> {
+    pub(super) fn rest(&self, problems: &Problems) -> Vec<Field<String>> {
         self.entries
             .iter()
             .map(|(key, span, _)| {
@@ -264,11 +264,7 @@ impl<'a> Table<'a> {
             .collect()
     }
 
-    fn take(
-        &mut self,
-        key: &str,
-        problems: &Problems<'_>,
-    ) -> Option<(Place, Spanned<DeValue<'a>>)> {
+    fn take(&mut self, key: &str, problems: &Problems) -> Option<(Place, Spanned<DeValue<'a>>)> {
         let at = self.entries.iter().position(|(name, _, _)| name == key)?;
         let (_, span, value) = self.entries.remove(at);
         Some((
@@ -282,7 +278,7 @@ fn wrong_type<T>(
     place: &Place,
     wanted: &str,
     got: &DeValue<'_>,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) -> Option<T> {
     let got = match got {
         DeValue::Integer(number) => format!("the number {number}"),

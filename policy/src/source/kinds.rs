@@ -43,10 +43,7 @@ struct Rules {
 
 /// Reads one service. The flag says whether the file gave it an id. `None` when it cannot be
 /// judged further; every reason has been added to the problems then.
-pub(super) fn service(
-    table: &mut Table<'_>,
-    problems: &mut Problems<'_>,
-) -> Option<(Service, bool)> {
+pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, bool)> {
     let kind = kind(table, problems)?;
     let id = id(table, problems);
     let why = why(table, problems);
@@ -114,7 +111,7 @@ fn defaults(kind: Kind) -> Defaults {
     }
 }
 
-fn kind(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<Kind> {
+fn kind(table: &mut Table<'_>, problems: &mut Problems) -> Option<Kind> {
     let names = || Kind::ALL.iter().map(|kind| kind.as_str());
     let Some(field) = table.string("kind", problems) else {
         let all = names().collect::<Vec<_>>().join(", ");
@@ -135,7 +132,7 @@ fn kind(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<Kind> {
     known
 }
 
-fn id(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<RuleId> {
+fn id(table: &mut Table<'_>, problems: &mut Problems) -> Option<RuleId> {
     let field = table.string("id", problems)?;
     match RuleId::parse(&field.value) {
         Ok(id) => Some(id),
@@ -147,7 +144,7 @@ fn id(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<RuleId> {
     }
 }
 
-fn why(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<String> {
+fn why(table: &mut Table<'_>, problems: &mut Problems) -> Option<String> {
     let field = table.string("why", problems)?;
     let text = field.value.trim();
     if text.is_empty() || text.len() > MOST_WHY || text.chars().any(char::is_control) {
@@ -164,7 +161,7 @@ fn why(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<String> {
 fn credential(
     table: &mut Table<'_>,
     kind: Kind,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) -> Option<Field<CredentialName>> {
     if kind == Kind::Board {
         return None;
@@ -183,7 +180,7 @@ fn credential(
     }
 }
 
-fn http(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
+fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     let allow = entries(table, "allow", problems);
     let push_place = table.place.key("push");
     let push = entries(table, "push", problems);
@@ -212,7 +209,7 @@ fn http(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
     }
 }
 
-fn github(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
+fn github(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     let repos = table.strings("repos", problems);
     let git = table.string("git", problems);
     let refs = refs(table, problems);
@@ -327,7 +324,7 @@ fn check_repository(text: &str, push: bool) -> Result<(), (String, String)> {
     Ok(())
 }
 
-fn proxmox(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
+fn proxmox(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     let Some(lines) = table.strings("allow", problems) else {
         problems.add(
             &table.place.key("allow"),
@@ -350,7 +347,7 @@ fn proxmox(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
     }
 }
 
-fn board(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
+fn board(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     let allow = entries(table, "allow", problems);
     let allow = allow.unwrap_or_else(|| Entry::parse("* /api/**").into_iter().collect());
     Rules {
@@ -359,7 +356,7 @@ fn board(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Rules {
     }
 }
 
-fn deny(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Vec<Entry> {
+fn deny(table: &mut Table<'_>, problems: &mut Problems) -> Vec<Entry> {
     let Some(lines) = table.strings("deny", problems) else {
         return Vec::new();
     };
@@ -374,13 +371,13 @@ fn deny(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Vec<Entry> {
     entries.into_iter().map(Entry::loosened).collect()
 }
 
-fn entries(table: &mut Table<'_>, key: &str, problems: &mut Problems<'_>) -> Option<Vec<Entry>> {
+fn entries(table: &mut Table<'_>, key: &str, problems: &mut Problems) -> Option<Vec<Entry>> {
     let lines = table.strings(key, problems)?;
     refuse_empty(&lines, problems);
     Some(parse_entries(lines, problems, |_| Ok(())))
 }
 
-fn refs(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<Field<Vec<RefGlob>>> {
+fn refs(table: &mut Table<'_>, problems: &mut Problems) -> Option<Field<Vec<RefGlob>>> {
     let lines = table.strings("refs", problems)?;
     refuse_empty(&lines, problems);
     let mut globs = Vec::new();
@@ -398,7 +395,7 @@ fn refs(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<Field<Vec<
 
 fn parse_entries(
     lines: Field<Vec<Field<String>>>,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
     check: impl Fn(&Entry) -> Result<(), (String, String)>,
 ) -> Vec<Entry> {
     let mut entries = Vec::new();
@@ -411,7 +408,7 @@ fn parse_entries(
     entries
 }
 
-fn refuse_empty(lines: &Field<Vec<Field<String>>>, problems: &mut Problems<'_>) {
+fn refuse_empty(lines: &Field<Vec<Field<String>>>, problems: &mut Problems) {
     if lines.value.is_empty() {
         let problem = String::from("an empty list has no effect");
         problems.add(
@@ -427,7 +424,7 @@ fn refuse_inactive(
     service: &Service,
     credential: Option<&Field<CredentialName>>,
     table: &Table<'_>,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) {
     let plain = service
         .destinations
@@ -467,7 +464,7 @@ fn refuse_inactive(
     }
 }
 
-fn unknown_keys(table: &Table<'_>, kind: Kind, problems: &mut Problems<'_>) {
+fn unknown_keys(table: &Table<'_>, kind: Kind, problems: &mut Problems) {
     for Field { value: key, place } in table.rest(problems) {
         let owners: Vec<&str> = Kind::ALL
             .into_iter()

@@ -29,7 +29,7 @@ pub(super) fn read(
     table: &mut Table<'_>,
     kind: Kind,
     defaults: &Defaults,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) -> Option<(Vec<Destination>, Reach)> {
     let patterns = hosts(table, defaults.host, problems);
     let scheme = match kind {
@@ -86,7 +86,7 @@ pub(super) fn read(
 fn hosts(
     table: &mut Table<'_>,
     default: Option<&'static str>,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) -> Option<Vec<Field<HostPattern>>> {
     let host = table.string("host", problems);
     let hosts = table.strings("hosts", problems);
@@ -148,7 +148,7 @@ fn hosts(
     (!patterns.is_empty()).then_some(patterns)
 }
 
-fn scheme(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<Scheme> {
+fn scheme(table: &mut Table<'_>, problems: &mut Problems) -> Option<Scheme> {
     let field = table.string("scheme", problems)?;
     match field.value.as_str() {
         "https" => Some(Scheme::Https),
@@ -164,7 +164,7 @@ fn scheme(table: &mut Table<'_>, problems: &mut Problems<'_>) -> Option<Scheme> 
 fn fixed_address(
     table: &mut Table<'_>,
     patterns: Option<&[Field<HostPattern>]>,
-    problems: &mut Problems<'_>,
+    problems: &mut Problems,
 ) -> Option<SocketAddr> {
     let field = table.string("address", problems)?;
     let Ok(address) = field.value.parse::<SocketAddr>() else {
@@ -228,7 +228,7 @@ fn fixed_address(
     Some(address)
 }
 
-fn trust(table: &mut Table<'_>, scheme: Scheme, problems: &mut Problems<'_>) -> UpstreamTls {
+fn trust(table: &mut Table<'_>, scheme: Scheme, problems: &mut Problems) -> UpstreamTls {
     let ca_file = table.string("ca_file", problems);
     let pin = table.string("pin", problems);
     if scheme == Scheme::Http {
@@ -275,7 +275,7 @@ fn trust(table: &mut Table<'_>, scheme: Scheme, problems: &mut Problems<'_>) -> 
 }
 
 /// A private address is reached by `address` alone, so that no rule reaches one by accident.
-fn refuse_private(field: &Field<HostPattern>, port: u16, problems: &mut Problems<'_>) {
+fn refuse_private(field: &Field<HostPattern>, port: u16, problems: &mut Problems) {
     let literal = match &field.value {
         HostPattern::Exact(Host::V4(v4)) => IpAddr::V4(*v4),
         HostPattern::Exact(Host::V6(v6)) => IpAddr::V6(*v6),
@@ -303,7 +303,7 @@ fn refuse_private(field: &Field<HostPattern>, port: u16, problems: &mut Problems
     }
 }
 
-fn refuse_metadata(field: &Field<HostPattern>, problems: &mut Problems<'_>) {
+fn refuse_metadata(field: &Field<HostPattern>, problems: &mut Problems) {
     let bad = match &field.value {
         HostPattern::Exact(Host::V4(v4)) => address::is_forbidden(IpAddr::V4(*v4)),
         HostPattern::Exact(Host::V6(v6)) => address::is_forbidden(IpAddr::V6(*v6)),

@@ -1,0 +1,394 @@
+//! Fetching and pushing.
+
+use super::*;
+use crate::record::{PushFact, RefOp};
+
+const TEXT: &str = r#"
+[[service]]
+id = "web"
+kind = "github"
+repos = ["acme/web", "acme/tool-*"]
+git = "push"
+refs = ["refs/heads/agent/*", "refs/tags/agent-*"]
+credential = "github"
+
+[[service]]
+id = "docs"
+kind = "github"
+repos = ["acme/docs"]
+git = "fetch"
+"#;
+
+const A: &str = "1111111111111111111111111111111111111111";
+const B: &str = "2222222222222222222222222222222222222222";
+const ZERO: &str = "0000000000000000000000000000000000000000";
+
+fn update(old: &str, new: &str, name: &str) -> RefUpdate {
+    RefUpdate {
+        old: old.to_owned(),
+        new: new.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+use crate::request::RefUpdate;
+
+#[test]
+fn smart_http_of_listed_repositories() {
+    let policy = policy(TEXT);
+    let cases: &[(&str, &str, &str, Option<Code>)] = &[
+        (
+            "fetch",
+            "GET",
+            "/acme/web.git/info/refs?service=git-upload-pack",
+            None,
+        ),
+        (
+            "fetch, no .git",
+            "GET",
+            "/acme/web/info/refs?service=git-upload-pack",
+            None,
+        ),
+        (
+            "fetch, case",
+            "GET",
+            "/Acme/WEB.git/info/refs?service=git-upload-pack",
+            None,
+        ),
+        ("fetch, post", "POST", "/acme/web.git/git-upload-pack", None),
+        (
+            "fetch, glob",
+            "POST",
+            "/acme/tool-x.git/git-upload-pack",
+            None,
+        ),
+        ("fetch-only", "POST", "/acme/docs/git-upload-pack", None),
+        (
+            "push, advertisement",
+            "GET",
+            "/acme/web.git/info/refs?service=git-receive-pack",
+            None,
+        ),
+        (
+            "PTH-11",
+            "GET",
+            "/acme/docs/info/refs?service=git-receive-pack",
+            Some(Code::PushNotAllowed),
+        ),
+        (
+            "PTH-11 post",
+            "POST",
+            "/acme/docs.git/git-receive-pack",
+            Some(Code::PushNotAllowed),
+        ),
+        (
+            "other",
+            "GET",
+            "/acme/other.git/info/refs?service=git-upload-pack",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "other push",
+            "POST",
+            "/acme/other.git/git-receive-pack",
+            Some(Code::PushNotAllowed),
+        ),
+        (
+            "other owner",
+            "POST",
+            "/evil/web.git/git-upload-pack",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "suffix",
+            "POST",
+            "/acme/website/git-upload-pack",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "deeper",
+            "POST",
+            "/acme/web/x/git-upload-pack",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "dumb",
+            "GET",
+            "/acme/web.git/info/refs",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "dumb head",
+            "GET",
+            "/acme/web.git/HEAD",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "dumb object",
+            "GET",
+            "/acme/web.git/objects/info/packs",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "query spelt oddly",
+            "GET",
+            "/acme/docs/info/refs?service=git-upload-pack&service=git-receive-pack",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "query encoded",
+            "GET",
+            "/acme/docs/info/refs?service=git%2dreceive-pack",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "PTH-13 lfs",
+            "POST",
+            "/acme/web.git/info/lfs/objects/batch",
+            Some(Code::LfsNotAllowed),
+        ),
+        (
+            "PTH-13 locks",
+            "POST",
+            "/acme/web.git/info/lfs/locks",
+            Some(Code::LfsNotAllowed),
+        ),
+        ("web page", "GET", "/acme/web", Some(Code::PathNotAllowed)),
+        (
+            "archive",
+            "GET",
+            "/acme/web/archive/main.zip",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "GET on the pack",
+            "GET",
+            "/acme/web.git/git-receive-pack",
+            Some(Code::PushNotAllowed),
+        ),
+    ];
+    for (id, method, target, want) in cases {
+        let url = format!("https://github.com{target}");
+        assert_eq!(ask(&policy, method, &url).code(), *want, "{id}");
+    }
+}
+
+#[test]
+fn a_push_is_judged_by_its_own_commands() {
+    let policy = policy(TEXT);
+    let url = "https://github.com/acme/web.git/git-receive-pack";
+    assert_eq!(ask(&policy, "POST", url), Outcome::Inspect);
+    let own = || update(ZERO, A, "refs/heads/agent/x");
+    let cases: Vec<(&str, Vec<RefUpdate>, Option<Code>)> = vec![
+        ("control: create", vec![own()], None),
+        (
+            "control: update, nested",
+            vec![update(A, B, "refs/heads/agent/a/b")],
+            None,
+        ),
+        (
+            "control: listed tag",
+            vec![update(ZERO, A, "refs/tags/agent-1")],
+            None,
+        ),
+        ("control: flush only", vec![], None),
+        (
+            "main",
+            vec![update(A, B, "refs/heads/main")],
+            Some(Code::RefNotAllowed),
+        ),
+        (
+            "main second",
+            vec![own(), update(A, B, "refs/heads/main")],
+            Some(Code::RefNotAllowed),
+        ),
+        (
+            "tag",
+            vec![update(ZERO, A, "refs/tags/v1")],
+            Some(Code::RefNotAllowed),
+        ),
+        (
+            "case",
+            vec![update(ZERO, A, "refs/heads/Agent/x")],
+            Some(Code::RefNotAllowed),
+        ),
+        (
+            "prefix",
+            vec![update(ZERO, A, "refs/heads/agentx")],
+            Some(Code::RefNotAllowed),
+        ),
+        (
+            "delete",
+            vec![update(A, ZERO, "refs/heads/agent/x")],
+            Some(Code::DeleteNotAllowed),
+        ),
+        (
+            "delete second",
+            vec![own(), update(A, ZERO, "refs/heads/agent/y")],
+            Some(Code::DeleteNotAllowed),
+        ),
+        (
+            "short name",
+            vec![update(ZERO, A, "main")],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "climbing",
+            vec![update(ZERO, A, "refs/heads/agent/../main")],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "control byte",
+            vec![update(ZERO, A, "refs/heads/agent/x\n")],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "nothing",
+            vec![update(ZERO, ZERO, "refs/heads/agent/x")],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "short id",
+            vec![update("0", "1", "refs/heads/agent/x")],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "mixed ids",
+            vec![update(ZERO, &"a".repeat(64), "refs/heads/agent/x")],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "control: sha-256",
+            vec![update(
+                &"0".repeat(64),
+                &"a".repeat(64),
+                "refs/heads/agent/x",
+            )],
+            None,
+        ),
+    ];
+    for (id, updates, want) in cases {
+        let outcome = ask_with(&policy, "POST", url, &Facts::Push(updates));
+        assert_eq!(outcome.code(), want, "{id}");
+        assert_eq!(outcome.permits(), want.is_none(), "{id}");
+    }
+    let unreadable = Facts::Unreadable(String::from("a pkt-line is too long"));
+    let outcome = ask_with(&policy, "POST", url, &unreadable);
+    assert_eq!(outcome.code(), Some(Code::CouldNotInspect));
+}
+
+#[test]
+fn the_permit_says_what_the_push_does() {
+    let policy = policy(TEXT);
+    let authority = Authority::parse("github.com:443").unwrap();
+    let Routing::Route(route) = policy.route(Scheme::Https, &authority) else {
+        panic!()
+    };
+    let request = Request {
+        scheme: Scheme::Https,
+        authority: &authority,
+        method: "POST",
+        target: "/acme/web/git-receive-pack",
+    };
+    let facts = Facts::Push(vec![
+        update(ZERO, A, "refs/heads/agent/x"),
+        update(A, B, "refs/heads/agent/y"),
+    ]);
+    let Decision::Permit(permit) = policy.decide(&route, &request, &facts) else {
+        panic!()
+    };
+    assert_eq!(
+        permit.credential().map(CredentialName::as_str),
+        Some("github")
+    );
+    let fact = |name: &str, op| PushFact {
+        name: name.to_owned(),
+        op,
+    };
+    assert_eq!(
+        permit.facts_summary().map(|facts| facts.push.as_slice()),
+        Some(
+            [
+                fact("refs/heads/agent/x", RefOp::Create),
+                fact("refs/heads/agent/y", RefOp::Update)
+            ]
+            .as_slice()
+        )
+    );
+}
+
+#[test]
+fn the_refusal_names_the_ref_and_the_line() {
+    let policy = policy(TEXT);
+    let url = "https://github.com/acme/web/git-receive-pack";
+    let facts = Facts::Push(vec![update(A, B, "refs/heads/main")]);
+    let Outcome::Refuse {
+        rule, remedy, text, ..
+    } = ask_with(&policy, "POST", url, &facts)
+    else {
+        panic!()
+    };
+    assert_eq!(rule.as_deref(), Some("web"));
+    assert_eq!(
+        text,
+        "portcullis: rule `web` does not permit a push to refs/heads/main, only to \
+         refs/heads/agent/*, refs/tags/agent-*"
+    );
+    assert!(
+        remedy.contains("\"refs/heads/main\" to refs of service `web`"),
+        "{remedy}"
+    );
+}
+
+#[test]
+fn a_broad_rule_beside_it_is_no_way_round_refs() {
+    let policy = policy(&format!(
+        "{TEXT}\n[[service]]\nid = \"all\"\nkind = \"http\"\nhost = \"github.com\"\nallow = [\"* /**\"]\n"
+    ));
+    let url = "https://github.com/acme/web.git/git-receive-pack";
+    assert_eq!(ask(&policy, "POST", url), Outcome::Inspect);
+    let main = Facts::Push(vec![update(A, B, "refs/heads/main")]);
+    assert_eq!(
+        ask_with(&policy, "POST", url, &main).code(),
+        Some(Code::RefNotAllowed)
+    );
+    let unreadable = Facts::Unreadable(String::from("truncated"));
+    assert_eq!(
+        ask_with(&policy, "POST", url, &unreadable).code(),
+        Some(Code::CouldNotInspect)
+    );
+    // Control: the broad rule does allow what nobody judges.
+    assert!(ask(&policy, "GET", "https://github.com/acme/web").permits());
+}
+
+#[test]
+fn a_push_is_allowed_whole_by_one_service() {
+    let policy = policy(
+        r#"
+        [[service]]
+        id = "a"
+        kind = "github"
+        repos = ["acme/web"]
+        git = "push"
+        refs = ["refs/heads/a/*"]
+
+        [[service]]
+        id = "b"
+        kind = "github"
+        repos = ["acme/*"]
+        git = "push"
+        refs = ["refs/heads/b/*"]
+        "#,
+    );
+    let url = "https://github.com/acme/web/git-receive-pack";
+    let push = |names: &[&str]| {
+        let updates = names.iter().map(|name| update(ZERO, A, name)).collect();
+        ask_with(&policy, "POST", url, &Facts::Push(updates))
+    };
+    assert!(push(&["refs/heads/a/1", "refs/heads/a/2"]).permits());
+    assert!(push(&["refs/heads/b/1"]).permits());
+    assert_eq!(
+        push(&["refs/heads/a/1", "refs/heads/b/1"]).code(),
+        Some(Code::RefNotAllowed)
+    );
+}

@@ -1,0 +1,511 @@
+//! Destinations, methods, paths, precedence.
+
+use super::*;
+
+const TEXT: &str = r#"
+[[service]]
+id = "github-api"
+kind = "http"
+host = "api.github.com"
+allow = ["GET /repos/me/**", "POST /repos/me/*/issues"]
+deny = ["* /repos/me/private/**"]
+credential = "github"
+why = "reading our own repositories"
+
+[[service]]
+id = "site"
+kind = "http"
+host = "github.com"
+allow = ["GET /**"]
+
+[[service]]
+id = "wide"
+kind = "http"
+host = "*.example.org"
+allow = ["GET /open/**"]
+
+[[service]]
+id = "narrow"
+kind = "http"
+host = "a.example.org"
+allow = ["GET /narrow/**"]
+ca_file = "/etc/ca.pem"
+
+[[service]]
+id = "no-admin"
+kind = "http"
+host = "*.example.org"
+deny = ["* /open/admin/**"]
+
+[[service]]
+id = "plain"
+kind = "http"
+host = "plain.example.net"
+scheme = "http"
+allow = ["GET /"]
+"#;
+
+#[test]
+fn destinations() {
+    let policy = policy(TEXT);
+    let cases: &[(&str, &str, Option<Code>)] = &[
+        ("control", "https://api.github.com/repos/me/x", None),
+        ("DST-01", "https://API.GitHub.COM/repos/me/x", None),
+        ("DST-02", "https://api.github.com./repos/me/x", None),
+        (
+            "port spelt out",
+            "https://api.github.com:443/repos/me/x",
+            None,
+        ),
+        (
+            "DST-04 prefix",
+            "https://evilgithub.com/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-04 suffix",
+            "https://github.com.evil.example/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-04 both",
+            "https://api.github.com.evil/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-04 label",
+            "https://xapi.github.com/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-07 punycode",
+            "https://xn--gthub-2ya.com/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-17",
+            "https://140.82.121.4/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-17 v6",
+            "https://[2606:50c0:8000::153]/",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "DST-19 ssh",
+            "https://github.com:22/",
+            Some(Code::PortNotListed),
+        ),
+        (
+            "DST-19 smtp",
+            "https://github.com:25/",
+            Some(Code::PortNotListed),
+        ),
+        (
+            "DST-19 other",
+            "https://github.com:8443/",
+            Some(Code::PortNotListed),
+        ),
+        (
+            "DST-19 redis",
+            "https://github.com:6379/",
+            Some(Code::PortNotListed),
+        ),
+        (
+            "CRD-07 plain http",
+            "http://api.github.com:443/repos/me/x",
+            Some(Code::SchemeNotListed),
+        ),
+        (
+            "CRD-07 plain http, port 80",
+            "http://github.com/",
+            Some(Code::PortNotListed),
+        ),
+        ("http control", "http://plain.example.net/", None),
+        (
+            "http only",
+            "https://plain.example.net:80/",
+            Some(Code::SchemeNotListed),
+        ),
+        ("wild control", "https://b.example.org/open/x", None),
+        ("wild, two labels", "https://c.b.example.org/open/x", None),
+        (
+            "wild, apex",
+            "https://example.org/open/x",
+            Some(Code::DestinationNotListed),
+        ),
+        (
+            "wild, look-alike",
+            "https://evilexample.org/open/x",
+            Some(Code::DestinationNotListed),
+        ),
+    ];
+    for (id, url, want) in cases {
+        assert_eq!(ask(&policy, "GET", url).code(), *want, "{id}");
+    }
+}
+
+#[test]
+fn methods_and_paths() {
+    let policy = policy(TEXT);
+    let cases: &[(&str, &str, &str, Option<Code>)] = &[
+        ("control", "GET", "/repos/me/ok", None),
+        ("control: post", "POST", "/repos/me/ok/issues", None),
+        (
+            "method",
+            "DELETE",
+            "/repos/me/ok",
+            Some(Code::MethodNotAllowed),
+        ),
+        (
+            "HEAD is not GET",
+            "HEAD",
+            "/repos/me/ok",
+            Some(Code::MethodNotAllowed),
+        ),
+        ("path", "GET", "/user", Some(Code::PathNotAllowed)),
+        (
+            "PTH-01",
+            "GET",
+            "/repos/me/ok/../../other/x",
+            Some(Code::AmbiguousPath),
+        ),
+        (
+            "PTH-02",
+            "GET",
+            "/repos/me/%2e%2e/other",
+            Some(Code::AmbiguousPath),
+        ),
+        ("PTH-03", "GET", "/repos/me%2fok", Some(Code::AmbiguousPath)),
+        (
+            "PTH-06",
+            "GET",
+            "/repos/me/ok;x=/../secret",
+            Some(Code::AmbiguousPath),
+        ),
+        ("PTH-08", "GET", "/%72epos/me/ok", None),
+        (
+            "PTH-08 refused alike",
+            "GET",
+            "/%75ser",
+            Some(Code::PathNotAllowed),
+        ),
+        ("PTH-09", "GET", "/repos/me/a\\b", Some(Code::AmbiguousPath)),
+        (
+            "PTH-09 nul",
+            "GET",
+            "/repos/me/a%00",
+            Some(Code::AmbiguousPath),
+        ),
+        (
+            "PTH-20",
+            "GET",
+            "/repos/me/%c0%ae%c0%ae",
+            Some(Code::AmbiguousPath),
+        ),
+        (
+            "PTH-19 lower",
+            "get",
+            "/repos/me/ok",
+            Some(Code::MethodRefused),
+        ),
+        (
+            "PTH-19 unknown",
+            "FOO",
+            "/repos/me/ok",
+            Some(Code::MethodRefused),
+        ),
+        (
+            "PTH-19 webdav",
+            "PROPFIND",
+            "/repos/me/ok",
+            Some(Code::MethodRefused),
+        ),
+        (
+            "PTH-19 space",
+            "GET ",
+            "/repos/me/ok",
+            Some(Code::MethodRefused),
+        ),
+        ("CRD-11", "TRACE", "/repos/me/ok", Some(Code::MethodRefused)),
+        (
+            "CONNECT inside",
+            "CONNECT",
+            "/repos/me/ok",
+            Some(Code::MethodRefused),
+        ),
+        (
+            "PTH-15 by id",
+            "GET",
+            "/repositories/1",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "PTH-15 graphql",
+            "POST",
+            "/graphql",
+            Some(Code::PathNotAllowed),
+        ),
+        (
+            "PTH-22 deny",
+            "GET",
+            "/repos/me/private/x",
+            Some(Code::DeniedByRule),
+        ),
+        (
+            "PTH-22 deny itself",
+            "GET",
+            "/repos/me/private",
+            Some(Code::DeniedByRule),
+        ),
+        (
+            "PTH-22 deny, case",
+            "GET",
+            "/repos/me/Private/x",
+            Some(Code::DeniedByRule),
+        ),
+        (
+            "PTH-22 deny, slashes",
+            "GET",
+            "/repos/me//private/x",
+            Some(Code::DeniedByRule),
+        ),
+        (
+            "PTH-22 deny, parameter",
+            "GET",
+            "/repos/me/private;a/x",
+            Some(Code::DeniedByRule),
+        ),
+        (
+            "PTH-22 deny, encoded",
+            "GET",
+            "/repos/me/%70rivate/x",
+            Some(Code::DeniedByRule),
+        ),
+        ("PTH-22 control", "GET", "/repos/me/privateer/x", None),
+    ];
+    for (id, method, path, want) in cases {
+        let url = format!("https://api.github.com{path}");
+        assert_eq!(ask(&policy, method, &url).code(), *want, "{id}");
+    }
+}
+
+#[test]
+fn pth_22_every_rule_of_an_authority_counts_and_deny_wins() {
+    let policy = policy(TEXT);
+    assert!(ask(&policy, "GET", "https://a.example.org/narrow/x").permits());
+    assert!(ask(&policy, "GET", "https://a.example.org/open/x").permits());
+    assert!(!ask(&policy, "GET", "https://b.example.org/narrow/x").permits());
+    for host in ["a", "b", "c.d"] {
+        let outcome = ask(
+            &policy,
+            "GET",
+            &format!("https://{host}.example.org/open/admin"),
+        );
+        assert_eq!(outcome.code(), Some(Code::DeniedByRule), "{host}");
+    }
+    // The narrowest service that opens the host says how it is reached.
+    let route = |host: &str| match policy.route(
+        Scheme::Https,
+        &Authority::parse(&format!("{host}.example.org:443")).unwrap(),
+    ) {
+        Routing::Route(route) => route,
+        Routing::Refuse(refusal) => panic!("{refusal}"),
+    };
+    assert_eq!(route("a").tls().ca_file.as_deref(), Some("/etc/ca.pem"));
+    assert_eq!(route("b").tls().ca_file, None);
+}
+
+#[test]
+fn refusals_name_the_nearest_rule_and_the_line_that_would_allow() {
+    let policy = policy(TEXT);
+    let parts = |outcome| match outcome {
+        Outcome::Refuse {
+            rule, remedy, text, ..
+        } => (rule, remedy, text),
+        other @ (Outcome::Permit { .. } | Outcome::Inspect) => panic!("{other:?}"),
+    };
+    let (rule, remedy, text) = parts(ask(
+        &policy,
+        "GET",
+        "https://api.github.com/repos/you/x?t=secret",
+    ));
+    assert_eq!(rule.as_deref(), Some("github-api"));
+    assert_eq!(
+        text,
+        "portcullis: no rule for api.github.com:443 permits GET /repos/you/x"
+    );
+    assert_eq!(
+        remedy,
+        "the nearest rule `github-api` permits `GET /repos/me/**`; have \"GET /repos/you/x\" added \
+         to allow of service `github-api` in the policy"
+    );
+    let (_, remedy, text) = parts(ask(&policy, "PUT", "https://api.github.com/repos/me/x"));
+    assert!(
+        text.contains("`GET /repos/me/**` and not the method PUT"),
+        "{text}"
+    );
+    assert!(remedy.contains("\"PUT /repos/me/x\""), "{remedy}");
+    let (rule, remedy, _) = parts(ask(&policy, "GET", "https://api.githib.com/"));
+    assert_eq!(rule, None);
+    assert!(
+        remedy.contains("api.github.com (rule `github-api`)"),
+        "{remedy}"
+    );
+    assert!(remedy.contains("host = \"api.githib.com\""), "{remedy}");
+    let (_, remedy, text) = parts(ask(&policy, "GET", "https://github.com:8443/"));
+    assert!(
+        text.contains("listed on port 443, not on port 8443"),
+        "{text}"
+    );
+    assert!(remedy.contains("https://github.com:443"), "{remedy}");
+}
+
+#[test]
+fn why_reaches_the_agent() {
+    let policy = policy(TEXT);
+    let authority = Authority::parse("api.github.com:443").unwrap();
+    let Routing::Route(route) = policy.route(Scheme::Https, &authority) else {
+        panic!()
+    };
+    let request = Request {
+        scheme: Scheme::Https,
+        authority: &authority,
+        method: "GET",
+        target: "/user",
+    };
+    let Decision::Refuse(refusal) = policy.decide(&route, &request, &Facts::None) else {
+        panic!()
+    };
+    assert_eq!(refusal.why.as_deref(), Some("reading our own repositories"));
+    let shown = refusal.to_string();
+    assert!(
+        shown.contains("(path_not_allowed)\nwhy: reading our own"),
+        "{shown}"
+    );
+    assert!(shown.contains("\nhint: "), "{shown}");
+}
+
+#[test]
+fn two_credentials_for_one_request_cancel_each_other() {
+    let policy = policy(
+        r#"
+        [[service]]
+        id = "b"
+        kind = "http"
+        host = "api.example.com"
+        allow = ["GET /v1/**"]
+        credential = "one"
+
+        [[service]]
+        id = "a"
+        kind = "http"
+        host = "api.example.com"
+        allow = ["GET /*/items"]
+        credential = "two"
+
+        [[service]]
+        id = "0"
+        kind = "http"
+        host = "api.example.com"
+        allow = ["GET /**"]
+        "#,
+    );
+    let both = ask(&policy, "GET", "https://api.example.com/v1/items");
+    assert_eq!(both.code(), Some(Code::AmbiguousCredential));
+    let permit = |rule: &str, credential: Option<&str>| Outcome::Permit {
+        rule: rule.to_owned(),
+        credential: credential.map(str::to_owned),
+        run_token: false,
+    };
+    // The rule that injects is the one that is reported, though `0` allows as well.
+    assert_eq!(
+        ask(&policy, "GET", "https://api.example.com/v1/x"),
+        permit("b", Some("one"))
+    );
+    assert_eq!(
+        ask(&policy, "GET", "https://api.example.com/v2/items"),
+        permit("a", Some("two"))
+    );
+    assert_eq!(
+        ask(&policy, "GET", "https://api.example.com/v2/x"),
+        permit("0", None)
+    );
+}
+
+#[test]
+fn the_board_is_reached_by_its_socket_with_the_runs_token() {
+    let policy = policy("[[service]]\nkind = \"board\"\n");
+    let outcome = ask(
+        &policy,
+        "POST",
+        "http://board.portcullis.internal/api/issues/7/checkout",
+    );
+    assert_eq!(
+        outcome,
+        Outcome::Permit {
+            rule: String::from("board-board.portcullis.internal-1"),
+            credential: None,
+            run_token: true,
+        }
+    );
+    assert!(!ask(&policy, "GET", "http://board.portcullis.internal/metrics").permits());
+    assert!(!ask(&policy, "GET", "https://board.portcullis.internal/api/x").permits());
+    let authority = Authority::parse("board.portcullis.internal:80").unwrap();
+    let Routing::Route(route) = policy.route(Scheme::Http, &authority) else {
+        panic!()
+    };
+    assert!(route.board());
+    assert_eq!(route.address(), None);
+}
+
+#[test]
+fn proxmox_opens_the_json_api_alone() {
+    let policy = policy(
+        r#"
+        [[service]]
+        kind = "proxmox"
+        host = "10.0.0.5"
+        address = "10.0.0.5:8006"
+        credential = "pve"
+        allow = ["GET /api2/json/**"]
+        "#,
+    );
+    assert!(ask(&policy, "GET", "https://10.0.0.5:8006/api2/json/nodes").permits());
+    for alias in ["extjs", "html", "png", "JSON"] {
+        let url = format!("https://10.0.0.5:8006/api2/{alias}/nodes");
+        assert_eq!(
+            ask(&policy, "GET", &url).code(),
+            Some(Code::PathNotAllowed),
+            "{alias}"
+        );
+    }
+    for url in [
+        "https://10.0.0.5:22/",
+        "https://10.0.0.5/api2/json/x",
+        "https://10.0.0.6:8006/",
+    ] {
+        assert!(!ask(&policy, "GET", url).permits(), "SSR-10 {url}");
+    }
+    let authority = Authority::parse("10.0.0.5:8006").unwrap();
+    let Routing::Route(route) = policy.route(Scheme::Https, &authority) else {
+        panic!()
+    };
+    assert_eq!(route.address().unwrap().to_string(), "10.0.0.5:8006");
+}
+
+#[test]
+fn judging_looks_at_one_hosts_rules_only() {
+    let mut text = String::new();
+    for n in 0..2_000 {
+        text.push_str(&format!(
+            "[[service]]\nkind = \"http\"\nhost = \"h{n}.example.com\"\nallow = [\"GET /{n}\"]\n"
+        ));
+    }
+    let policy = policy(&text);
+    let authority = Authority::parse("h7.example.com:443").unwrap();
+    assert_eq!(policy.listed(Scheme::Https, &authority).count(), 1);
+    assert!(ask(&policy, "GET", "https://h7.example.com/7").permits());
+    assert!(!ask(&policy, "GET", "https://h7.example.com/8").permits());
+}
