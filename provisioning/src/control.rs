@@ -59,13 +59,24 @@ pub fn health(instance: &Instance, by_systemd: bool, key: &str) -> Health {
     }
 }
 
+/// Whether a service that was just started has fallen so often that waiting for it is idle.
+#[must_use]
+pub fn keeps_falling(instance: &Instance, by_systemd: bool, key: &str) -> bool {
+    let restarts = if by_systemd {
+        systemd::restarts(instance, key)
+    } else {
+        Record::load(&supervise::record_path(instance, key)).map_or(0, |record| record.restarts)
+    };
+    restarts >= 3
+}
+
 /// Why a running service does not serve yet; `None` when it does.
 #[must_use]
 pub fn not_ready(instance: &Instance, key: &str) -> Option<String> {
     ready::problem(instance, key)
 }
 
-/// Hash over what decides how a service runs: its command line and the content of its inputs.
+/// Hash over what decides how a service runs: its command line, its programs and the content of its configuration.
 ///
 /// # Errors
 /// When an input cannot be read.
@@ -74,8 +85,12 @@ pub fn fingerprint(service: &Service) -> Result<String, FileError> {
         "{:?} {:?} {:?}",
         service.arguments, service.user, service.bounding
     );
+    for path in &service.programs {
+        // Programs are replaced only when their content differs, so there is no need to read them again.
+        text.push_str(&file::identity(path)?);
+    }
     for path in &service.inputs {
-        text.push_str(&file::hash_file(path)?);
+        text.push_str(&file::read(path)?);
     }
     Ok(file::hash(text.as_bytes()))
 }

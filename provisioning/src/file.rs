@@ -1,7 +1,7 @@
 //! Files and directories with the owner and mode they should have, written whole or not at all.
 
 use std::fs::{self, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
@@ -145,22 +145,29 @@ pub fn hash(content: &[u8]) -> String {
     hex(&Sha256::digest(content))
 }
 
-/// SHA-256 of a file in hexadecimal, read in pieces.
+/// Whether two files have the same content.
 ///
 /// # Errors
-/// When it cannot be read.
-pub fn hash_file(path: &Path) -> Result<String, FileError> {
-    let failed = |source| FileError::new("read", path)(source);
-    let mut file = fs::File::open(path).map_err(failed)?;
-    let mut digest = Sha256::new();
-    let mut piece = vec![0; 1 << 16];
-    loop {
-        let length = file.read(&mut piece).map_err(failed)?;
-        if length == 0 {
-            return Ok(hex(&digest.finalize()));
-        }
-        digest.update(&piece[..length]);
-    }
+/// When one cannot be read.
+pub fn is_same(one: &Path, other: &Path) -> Result<bool, FileError> {
+    let read = |path: &Path| fs::read(path).map_err(FileError::new("read", path));
+    let length = |path: &Path| fs::metadata(path).map(|found| found.len()).ok();
+    Ok(length(one) == length(other) && read(one)? == read(other)?)
+}
+
+/// A name for this very file as it is: it changes when the file is replaced or written to.
+///
+/// # Errors
+/// When it is not there.
+pub fn identity(path: &Path) -> Result<String, FileError> {
+    let found = fs::metadata(path).map_err(FileError::new("look at", path))?;
+    Ok(format!(
+        "{}:{}:{}.{}",
+        found.ino(),
+        found.len(),
+        found.mtime(),
+        found.mtime_nsec()
+    ))
 }
 
 /// Lower-case hexadecimal.

@@ -1,93 +1,25 @@
 //! Whether a running service serves: each is asked in its own way.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 
-use serde::Deserialize;
+use nftables::status::Status;
 
 use crate::instance::Instance;
 
-/// The boundary's status counts while it is at most this old; its watch writes it every second.
-const FRESH_MS: u64 = 5_000;
-
-/// What `portcullis-boundary watch` says, as far as we read it.
-#[derive(Debug, Clone, Deserialize)]
-pub struct BoundaryStatus {
-    pub ok: bool,
-    pub boot_id: String,
-    pub netns: u64,
-    /// Milliseconds since boot, suspended time included.
-    pub boottime_ms: u64,
-    pub ruleset_hash: String,
-    pub scope: String,
-    pub problem: Option<String>,
-}
-
-/// The boundary's status, if it is proven: good, of this boot and network namespace, and fresh.
+/// The boundary's status, if it proves that the kernel's rules are the configured ones, here and now.
 ///
 /// # Errors
-/// Why it is not proven.
-pub fn boundary(instance: &Instance) -> Result<BoundaryStatus, String> {
-    let path = instance.layout.boundary_status();
-    let text = fs::read(&path).map_err(|error| format!("{}: {error}", path.display()))?;
-    let status: BoundaryStatus =
-        serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", path.display()))?;
-    let now = Now::read().ok_or("this host's boot id, uptime or namespace cannot be read")?;
-    match judge(&status, &now) {
-        None => Ok(status),
-        Some(problem) => Err(problem),
+/// Why it does not.
+pub fn boundary(instance: &Instance) -> Result<Status, String> {
+    let status = Status::read(&instance.layout.boundary_status())
+        .map_err(|error| crate::output::chain(&error))?;
+    match status.weakness() {
+        Ok(None) => Ok(status),
+        Ok(Some(weakness)) => Err(weakness),
+        Err(error) => Err(format!("the status cannot be judged: {error}")),
     }
-}
-
-/// What a status is held against.
-#[derive(Debug)]
-struct Now {
-    boot_id: String,
-    netns: u64,
-    boottime_ms: u64,
-}
-
-impl Now {
-    fn read() -> Option<Self> {
-        let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let uptime = fs::read_to_string("/proc/uptime").ok()?;
-        // "12345.67 …", seconds since boot with two decimals.
-        let (seconds, hundredths) = uptime.split_whitespace().next()?.split_once('.')?;
-        let boottime_ms =
-            seconds.parse::<u64>().ok()? * 1000 + hundredths.parse::<u64>().ok()? * 10;
-        let netns = fs::metadata("/proc/self/ns/net").ok()?.ino();
-        Some(Self {
-            boot_id: boot_id.trim().to_owned(),
-            netns,
-            boottime_ms,
-        })
-    }
-}
-
-fn judge(status: &BoundaryStatus, now: &Now) -> Option<String> {
-    if !status.ok {
-        return Some(
-            status
-                .problem
-                .clone()
-                .unwrap_or_else(|| "the rules are not as they should be".to_owned()),
-        );
-    }
-    if status.boot_id != now.boot_id {
-        return Some("its status is from another boot".to_owned());
-    }
-    if status.netns != now.netns {
-        return Some("its status is from another network namespace".to_owned());
-    }
-    let age = now.boottime_ms.saturating_sub(status.boottime_ms);
-    (age > FRESH_MS).then(|| {
-        format!(
-            "its status is {} s old; nobody watches the rules",
-            age / 1000
-        )
-    })
 }
 
 /// What keeps the service from serving; `None` when it does.
@@ -130,62 +62,6 @@ fn table_has(table: &str, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn status() -> BoundaryStatus {
-        BoundaryStatus {
-            ok: true,
-            boot_id: "b".into(),
-            netns: 7,
-            boottime_ms: 10_000,
-            ruleset_hash: String::new(),
-            scope: "agents".into(),
-            problem: None,
-        }
-    }
-
-    fn now() -> Now {
-        Now {
-            boot_id: "b".into(),
-            netns: 7,
-            boottime_ms: 12_000,
-        }
-    }
-
-    #[test]
-    fn only_a_good_fresh_status_of_this_boot_and_namespace_counts() {
-        assert_eq!(judge(&status(), &now()), None);
-        assert!(
-            judge(
-                &BoundaryStatus {
-                    ok: false,
-                    ..status()
-                },
-                &now()
-            )
-            .is_some()
-        );
-        assert!(
-            judge(
-                &status(),
-                &Now {
-                    boot_id: "c".into(),
-                    ..now()
-                }
-            )
-            .is_some()
-        );
-        assert!(judge(&status(), &Now { netns: 8, ..now() }).is_some());
-        assert!(
-            judge(
-                &status(),
-                &Now {
-                    boottime_ms: 15_001,
-                    ..now()
-                }
-            )
-            .is_some()
-        );
-    }
 
     #[test]
     fn a_listener_is_told_from_a_connection() {

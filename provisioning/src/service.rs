@@ -22,7 +22,9 @@ pub struct Service {
     pub no_new_privileges: bool,
     /// Whether it runs inside the control groups handed to its account.
     pub delegated_cgroup: bool,
-    /// Files whose content decides how it runs: a change of one means that it has to be started anew.
+    /// What it executes: a replaced one means that it has to be started anew.
+    pub programs: Vec<PathBuf>,
+    /// Files whose content decides how it runs, likewise.
     pub inputs: Vec<PathBuf>,
 }
 
@@ -63,7 +65,8 @@ fn boundary(instance: &Instance) -> Service {
     arguments.extend(config_argument(config.clone()));
     Service {
         key: "boundary",
-        inputs: vec![program.clone(), config],
+        programs: vec![program.clone()],
+        inputs: vec![config],
         program,
         arguments,
         user: None,
@@ -81,11 +84,8 @@ fn stand_in(instance: &Instance) -> Option<Service> {
     let at = |path: &str| home.join(path).display().to_string();
     Some(Service {
         key: "stand-in",
-        inputs: vec![
-            program.clone(),
-            home.join("password"),
-            home.join("pki/leaf.pem"),
-        ],
+        programs: vec![program.clone()],
+        inputs: vec![home.join("password"), home.join("pki/leaf.pem")],
         program,
         arguments: vec![
             "git".to_owned(),
@@ -121,7 +121,8 @@ fn proxy(instance: &Instance) -> Service {
     arguments.extend(config_argument(config.clone()));
     Service {
         key: "proxy",
-        inputs: vec![program.clone(), config],
+        programs: vec![program.clone()],
+        inputs: vec![config],
         program,
         arguments,
         user: Some(layout.user("proxy")),
@@ -139,7 +140,8 @@ fn orchestrator(instance: &Instance) -> Service {
     arguments.extend(config_argument(config.clone()));
     Service {
         key: "orchestrator",
-        inputs: vec![program.clone(), layout.binary("portcullis-relay"), config],
+        programs: vec![program.clone(), layout.binary("portcullis-relay")],
+        inputs: vec![config],
         program,
         arguments,
         user: Some(layout.user("orchestrator")),

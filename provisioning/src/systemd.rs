@@ -116,6 +116,18 @@ pub fn health(instance: &Instance, key: &str) -> Health {
     }
 }
 
+/// How often systemd has restarted it since it was last started by hand.
+#[must_use]
+pub fn restarts(instance: &Instance, key: &str) -> u32 {
+    Call::new("systemctl")
+        .args(["show", "--value", "--property", "NRestarts"])
+        .arg(unit_name(instance, key))
+        .run()
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(0)
+}
+
 fn parse(text: &str) -> Health {
     let value = |key: &str| {
         text.lines()

@@ -39,7 +39,7 @@ fn is_current(from: &Path, to: &Path) -> Result<bool, FileError> {
     if Access::root(0o755).difference(to).is_some() {
         return Ok(false);
     }
-    Ok(file::hash_file(from)? == file::hash_file(to)?)
+    file::is_same(from, to)
 }
 
 impl Step for Binaries {

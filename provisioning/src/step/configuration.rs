@@ -134,13 +134,16 @@ pub fn orchestrator(instance: &Instance) -> String {
          api_socket = \"{api}\"\n\
          control_socket = \"{control}\"\n\
          trust = \"{trust}\"\n\
-         relay = \"{relay}\"\n",
+         relay = \"{relay}\"\n\
+         proxy_user = \"{proxy}\"   # who may bring the agents' requests to the board\n\
+         operators = []   # accounts beside root that may use `portcullis ticket` and the like\n",
         state = layout.orchestrator_state().display(),
         board = layout.board_socket().display(),
         api = layout.api_socket().display(),
         control = layout.control_socket().display(),
         trust = layout.trust().display(),
         relay = layout.binary("portcullis-relay").display(),
+        proxy = layout.user("proxy"),
     )
 }
 
@@ -183,5 +186,27 @@ impl Step for Configuration {
 
     fn repair(&self, site: &Site) -> String {
         format!("ls -l {}", site.instance.layout.etc().display())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::instance::Record;
+    use crate::layout::Layout;
+
+    #[test]
+    fn the_boundary_s_own_reader_takes_what_we_write() {
+        let record = Record {
+            name: "ptx".into(),
+            repo: "a/b".into(),
+            stand_in_port: None,
+            gate_port: 3128,
+        };
+        let layout = Layout::new(Path::new("/srv"), "ptx").unwrap();
+        let text = boundary(&Instance { layout, record });
+        let config = nftables::config::Config::parse(&text, "boundary.toml").unwrap();
+        assert_eq!((config.table.as_str(), config.gate_port), ("ptx", 3128));
+        assert_eq!(config.agents.len(), 2);
     }
 }

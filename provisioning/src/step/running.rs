@@ -68,7 +68,8 @@ impl Step for Running {
             let Some(problem) = problem else {
                 return Ok(());
             };
-            if Instant::now() > deadline {
+            let hopeless = control::keeps_falling(&site.instance, site.systemd, self.key);
+            if hopeless || Instant::now() > deadline {
                 let words = control::last_words(&site.instance, site.systemd, self.key);
                 return Err(StepError::Said(format!("{problem}\n{words}")));
             }

@@ -8,6 +8,8 @@ use crate::file::{self, Access, FileError};
 use crate::process::{Call, is_installed};
 use crate::site::Site;
 
+/// Debian's wget reads no CA variable, only this file. The path is the one inside a run.
+const WGETRC: &str = "ca_certificate = /opt/portcullis/trust/bundle.pem\n";
 /// The system's own bundle on Debian and Ubuntu.
 const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 
@@ -15,14 +17,24 @@ const SYSTEM: &str = "/etc/ssl/certs/ca-certificates.crt";
 #[derive(Debug)]
 pub struct Trust;
 
-fn wanted(site: &Site) -> Result<(String, String), StepError> {
+/// Name and content of the files, the certificate alone first.
+fn wanted(site: &Site) -> Result<[(&'static str, String); 3], StepError> {
     let ca = file::read(&site.instance.layout.proxy_state().join("ca/ca.pem"))?;
     let mut bundle = file::read(Path::new(SYSTEM))?;
     if !bundle.ends_with('\n') {
         bundle.push('\n');
     }
     bundle.push_str(&ca);
-    Ok((ca, bundle))
+    Ok([
+        ("ca.pem", ca),
+        ("bundle.pem", bundle),
+        ("wgetrc", WGETRC.to_owned()),
+    ])
+}
+
+/// Whether the file is there with that content.
+fn is_current(path: &Path, content: &str) -> bool {
+    fs::read_to_string(path).is_ok_and(|found| found == content)
 }
 
 impl Step for Trust {
@@ -32,13 +44,12 @@ impl Step for Trust {
 
     fn check(&self, site: &Site) -> Result<State, StepError> {
         let trust = site.instance.layout.trust();
-        let (ca, bundle) = wanted(site)?;
-        let mut problems = Vec::new();
-        for (name, content) in [("ca.pem", ca), ("bundle.pem", bundle)] {
-            if fs::read_to_string(trust.join(name)).ok().as_ref() != Some(&content) {
-                problems.push(format!("{} is not current", trust.join(name).display()));
-            }
-        }
+        let mut problems: Vec<String> = wanted(site)?
+            .iter()
+            .map(|(name, content)| (trust.join(name), content))
+            .filter(|(path, content)| !is_current(path, content))
+            .map(|(path, _)| format!("{} is not current", path.display()))
+            .collect();
         if is_installed("keytool") && !trust.join("truststore.p12").exists() {
             problems.push("there is no store for Java".to_owned());
         }
@@ -47,21 +58,18 @@ impl Step for Trust {
 
     fn apply(&self, site: &Site) -> Result<(), StepError> {
         let trust = site.instance.layout.trust();
-        let (ca, bundle) = wanted(site)?;
         let store = trust.join("truststore.p12");
-        let renewed = fs::read_to_string(trust.join("ca.pem")).ok().as_ref() != Some(&ca);
-        doing(&format!(
-            "{}: ca.pem, bundle.pem (the system's certificates and ours)",
-            trust.display()
-        ));
-        file::write(&trust.join("ca.pem"), ca.as_bytes(), Access::root(0o644))?;
-        file::write(
-            &trust.join("bundle.pem"),
-            bundle.as_bytes(),
-            Access::root(0o644),
-        )?;
+        let mut renewed = false;
+        for (name, content) in wanted(site)? {
+            let path = trust.join(name);
+            if !is_current(&path, &content) {
+                renewed |= name == "ca.pem";
+                doing(&format!("write {}", path.display()));
+                file::write(&path, content.as_bytes(), Access::root(0o644))?;
+            }
+        }
         if is_installed("keytool") && (renewed || !store.exists()) {
-            doing("truststore.p12 for Java");
+            doing(&format!("write {} for Java", store.display()));
             if store.exists() {
                 fs::remove_file(&store).map_err(FileError::new("replace", &store))?;
             }

@@ -56,10 +56,7 @@ impl Step for Users {
             Call::new("/usr/sbin/useradd")
                 .args(["--system", "--user-group", "--no-create-home"])
                 .args(["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"])
-                .args([
-                    "--comment",
-                    &format!("Portcullis: {purpose}").replace(';', ","),
-                ])
+                .args(["--comment", "Portcullis"])
                 .arg(&name)
                 .run()?;
         }

@@ -70,10 +70,8 @@ pub fn launch(instance: &Instance, service: &Service) -> Result<(), LaunchError>
         }
     }
     setrlimit(Resource::RLIMIT_CORE, 0, 0).map_err(failed("forbid core dumps"))?;
-    // The most a service may ask for; each raises its own limit to what it needs.
-    raise(Resource::RLIMIT_NOFILE, DESCRIPTORS).map_err(failed("raise the descriptor limit"))?;
-    raise(Resource::RLIMIT_MEMLOCK, LOCKED_BYTES)
-        .map_err(failed("raise the locked memory limit"))?;
+    raise(Resource::RLIMIT_NOFILE, DESCRIPTORS);
+    raise(Resource::RLIMIT_MEMLOCK, LOCKED_BYTES);
     umask(Mode::from_bits_truncate(0o022));
     let mut home = "/".to_owned();
     if let Some(name) = &service.user {
@@ -111,9 +109,14 @@ pub fn launch(instance: &Instance, service: &Service) -> Result<(), LaunchError>
     })
 }
 
-fn raise(resource: Resource, hard: u64) -> nix::Result<()> {
-    let (soft, before) = getrlimit(resource)?;
-    setrlimit(resource, soft, hard.max(before))
+/// Raises the most a service may ask for. In a container without CAP_SYS_RESOURCE what there is has to do; that takes
+/// nothing away from anybody, so it is no reason to stay down.
+fn raise(resource: Resource, hard: u64) {
+    if let Ok((soft, before)) = getrlimit(resource)
+        && before < hard
+    {
+        let _ = setrlimit(resource, soft, hard);
+    }
 }
 
 fn drop_capability(capability: Capability) -> Result<(), LaunchError> {
