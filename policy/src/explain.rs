@@ -126,6 +126,20 @@ impl Explain<'_> {
         .by(&service.id, service.why.as_deref())
     }
 
+    /// The path spells a judged push in another way than the rule does.
+    pub(crate) fn nearly_a_push(&self, service: &Service, request: &Request<'_>) -> Refusal {
+        Refusal::new(
+            Code::AmbiguousPath,
+            &format!(
+                "{} may be read as a push that rule `{}` judges",
+                shown(request),
+                service.id
+            ),
+            "send the plain form of the path: no repeated or trailing slash, no `;`, same letters",
+        )
+        .by(&service.id, service.why.as_deref())
+    }
+
     /// The authority is listed and nothing allows the request.
     pub(crate) fn not_allowed(
         &self,

@@ -5,14 +5,38 @@
 //! sending. Neither can be made elsewhere, and a permit cannot be copied:
 //!
 //! ```compile_fail,E0451
-//! let forged = policy::Permit { rule: todo!(), credential: None };
+//! fn forge(scheme: policy::authority::Scheme, authority: policy::authority::Authority) -> policy::Route {
+//!     policy::Route { scheme, authority, reach: Default::default() }
+//! }
 //! ```
 //! ```compile_fail,E0451
-//! let forged = policy::Route { board: true };
+//! fn forge(real: policy::Permit) -> policy::Permit {
+//!     policy::Permit { credential: None, ..real }
+//! }
 //! ```
 //! ```compile_fail,E0599
 //! fn twice(permit: policy::Permit) -> (policy::Permit, policy::Permit) {
 //!     (permit.clone(), permit)
+//! }
+//! ```
+//! ```compile_fail,E0382
+//! fn send(_: policy::Permit) {}
+//! fn twice(permit: policy::Permit) {
+//!     send(permit);
+//!     send(permit);
+//! }
+//! ```
+//!
+//! The controls, which differ in nothing but the offence:
+//!
+//! ```
+//! fn send(_: policy::Permit) {}
+//! fn once(permit: policy::Permit) {
+//!     let _rule = permit.rule().clone();
+//!     send(permit);
+//! }
+//! fn keep(route: policy::Route) -> (policy::Route, policy::Route) {
+//!     (route.clone(), route)
 //! }
 //! ```
 

@@ -170,6 +170,21 @@ impl Policy {
             return Err(explain.denied(service, request));
         }
 
+        // A spelling that an upstream may read as a judged push, and that the rule does not, is the
+        // same way round `refs` through a broad `allow`.
+        let nearly = |service: &&&Service| {
+            service.push.iter().any(|entry| {
+                entry.denies(method, &target) && !entry.covers_target(&target, service.case)
+            })
+        };
+        if let Some(service) = listed
+            .iter()
+            .filter(nearly)
+            .min_by_key(|service| &service.id)
+        {
+            return Err(explain.nearly_a_push(service, request));
+        }
+
         // Where a rule judges pushes, only such rules count: a broad `POST /**` beside it must not
         // become the way round `refs`.
         let judging: Vec<&Service> = listed

@@ -357,6 +357,20 @@ fn a_broad_rule_beside_it_is_no_way_round_refs() {
         ask_with(&policy, "POST", url, &unreadable).code(),
         Some(Code::CouldNotInspect)
     );
+    for odd in [
+        "//acme/web.git/git-receive-pack",
+        "/acme//web.git/git-receive-pack",
+        "/acme/web.git/git-receive-pack/",
+        "/acme/web;x/git-receive-pack",
+    ] {
+        let outcome = ask_with(
+            &policy,
+            "POST",
+            &format!("https://github.com{odd}"),
+            &Facts::None,
+        );
+        assert_eq!(outcome.code(), Some(Code::AmbiguousPath), "{odd}");
+    }
     // Control: the broad rule does allow what nobody judges.
     assert!(ask(&policy, "GET", "https://github.com/acme/web").permits());
 }
