@@ -13,7 +13,7 @@ pub mod rootfs;
 pub mod runlog;
 pub mod slices;
 
-pub use lxc::{Identity, Io, LxcEngine, SECCOMP};
+pub use lxc::{Identity, Io, LxcEngine, Orders, SECCOMP};
 
 use std::fmt;
 use std::future::Future;

@@ -42,6 +42,20 @@ pub struct Identity {
     pub gid: u32,
 }
 
+/// Hands signals to a run's command, as a terminal or a service manager would.
+#[derive(Debug)]
+pub struct Orders(UnixStream);
+
+impl Orders {
+    /// Asks the relay to send `signal` to the command; nothing happens when it has ended.
+    pub fn signal(&self, signal: nix::sys::signal::Signal) {
+        use std::io::Write;
+        if let Ok(number) = u8::try_from(signal as i32) {
+            let _ended = (&self.0).write_all(&[number]);
+        }
+    }
+}
+
 /// Starts runs as LXC containers.
 #[derive(Debug, Clone)]
 pub struct LxcEngine {
@@ -66,7 +80,7 @@ impl LxcEngine {
     ///
     /// # Errors
     /// As [`Engine::start`]. Blocks for as long as a start takes.
-    pub fn start_with(&self, spec: &RunSpec, io: Io) -> Result<Running, EngineError> {
+    pub fn start_with(&self, spec: &RunSpec, io: Io) -> Result<(Running, Orders), EngineError> {
         let command = Spec {
             argv: spec.argv.clone(),
             env: spec.env.clone(),
@@ -94,7 +108,8 @@ impl LxcEngine {
             EngineError::Start(format!("{}: {error}", directory.display()))
         };
         fs::create_dir_all(&self.state).map_err(failed)?;
-        fs::DirBuilder::new().mode(0o700).create(&directory).map_err(|error| {
+        // The container's root, an id of the slice, must be able to pass through; not to list.
+        fs::DirBuilder::new().mode(0o711).create(&directory).map_err(|error| {
             if error.kind() == std::io::ErrorKind::AlreadyExists {
                 return EngineError::Refused(format!(
                     "run {} was started before and is not proven gone",
@@ -114,7 +129,8 @@ impl LxcEngine {
         let written = config::render(spec, &fixed).and_then(|config| {
             fs::write(&seccomp, SECCOMP).map_err(failed)?;
             fs::write(directory.join("config"), config).map_err(failed)?;
-            fs::create_dir(directory.join("lxc")).map_err(failed)?;
+            let lxc = directory.join("lxc");
+            fs::DirBuilder::new().mode(0o711).create(&lxc).map_err(failed)?;
             if let Some(Identity { uid, gid }) = self.identity {
                 for path in [directory.clone(), directory.join("lxc")] {
                     chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
@@ -141,7 +157,7 @@ impl Engine for LxcEngine {
         let started = tokio::task::spawn_blocking(move || {
             let io = Io::logged(&spec)
                 .map_err(|error| EngineError::Start(format!("{}: {error}", spec.log.display())))?;
-            engine.start_with(&spec, io)
+            engine.start_with(&spec, io).map(|(running, _orders)| running)
         });
         started.await.map_err(|error| EngineError::Start(error.to_string()))?
     }
@@ -212,7 +228,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn start(&self, command: &[u8], io: Io) -> Result<Running, EngineError> {
+    fn start(&self, command: &[u8], io: Io) -> Result<(Running, Orders), EngineError> {
         let (ours, theirs) = UnixStream::pair().map_err(start_error)?;
         let keep = std::os::fd::OwnedFd::from(theirs);
         let cgroup_procs =
@@ -254,7 +270,7 @@ impl Attempt<'_> {
         mut control: Control,
         command: &[u8],
         mut streams: io::Streams,
-    ) -> Result<Running, EngineError> {
+    ) -> Result<(Running, Orders), EngineError> {
         let handed_over = self.record(&child).and_then(|evidence| {
             use std::io::Write;
             control.0.set_read_timeout(Some(START)).map_err(start_error)?;
@@ -262,16 +278,17 @@ impl Attempt<'_> {
             let _gone = control.0.write_all(command);
             if control.hear_started().unwrap_or(false) {
                 control.0.set_read_timeout(None).map_err(start_error)?;
-                return Ok(evidence);
+                let orders = Orders(control.0.try_clone().map_err(start_error)?);
+                return Ok((evidence, orders));
             }
             Err(EngineError::Start(String::new()))
         });
         match handed_over {
-            Ok(evidence) => {
+            Ok((evidence, orders)) => {
                 let engine = self.engine.clone();
                 let run = self.spec.run.clone();
                 let forget = move || engine.forget(&run);
-                Ok(watch_over::watch(child, control, streams, evidence, forget))
+                Ok((watch_over::watch(child, control, streams, evidence, forget), orders))
             }
             Err(error) => {
                 drop(control);

@@ -96,6 +96,9 @@ impl Slices {
     pub fn acquire(&self, name: &str) -> Result<Held, SliceError> {
         fs::create_dir_all(&self.directory).map_err(|source| self.io(source))?;
         for index in 0..self.slices {
+            if self.slice(index).holds(NOBODY) {
+                continue;
+            }
             if let Some(mut file) = self.lock(index).map_err(|source| self.io(source))? {
                 if !content(&mut file).map_err(|source| self.io(source))?.is_empty() {
                     continue;
@@ -165,7 +168,14 @@ impl Slices {
     }
 }
 
+/// What the kernel answers for ids that it cannot name: never anyone's identity.
+const NOBODY: u32 = 65_534;
+
 impl Slice {
+    fn holds(self, id: u32) -> bool {
+        id.checked_sub(self.first).is_some_and(|offset| offset < self.count)
+    }
+
     /// The host uid (and gid) of the command inside.
     pub fn agent(self) -> u32 {
         self.first + AGENT_ID

@@ -17,8 +17,8 @@ impl CgroupRoot {
     /// # Errors
     /// A controller is missing, or the subtree belongs to somebody else.
     pub fn delegated() -> Result<Self, CgroupError> {
-        let text = Tables::read().map_err(CgroupError::Unreadable)?;
-        if let Some(own) = text.unified() {
+        let tables = Tables::read().map_err(CgroupError::Unreadable)?;
+        if let Some(own) = tables.unified() {
             if let Some(root) = own.parent().filter(|_| own.ends_with(LEAF)) {
                 return Ok(Self::V2 { root: root.to_owned() });
             }
@@ -28,8 +28,24 @@ impl CgroupRoot {
                 Err(source) => Err(CgroupError::NotDelegated { path: own, source }),
             };
         }
-        let [memory, pids] = CONTROLLERS.map(|name| text.own_v1(name).ok_or(CgroupError::NoController(name)));
+        let [memory, pids] = CONTROLLERS.map(|name| tables.own_v1(name).ok_or(CgroupError::NoController(name)));
         Ok(Self::V1 { memory: memory?, pids: pids? })
+    }
+
+    /// The subtree at `path` (as `/proc/PID/cgroup` writes paths) of each hierarchy, for a process
+    /// that was told where it may make groups.
+    ///
+    /// # Errors
+    /// A controller is missing; whether the subtree is ours shows when a group is made in it.
+    pub fn named(path: &str) -> Result<Self, CgroupError> {
+        let tables = Tables::read().map_err(CgroupError::Unreadable)?;
+        if let Some(top) = tables.unified_top() {
+            return Ok(Self::V2 { root: top.join(path.trim_start_matches('/')) });
+        }
+        let at = |controller: &'static str| {
+            tables.v1(controller, path).ok_or(CgroupError::NoController(controller))
+        };
+        Ok(Self::V1 { memory: at("memory")?, pids: at("pids")? })
     }
 
     /// A subtree made for the purpose by root, named `name`: beneath this process's own groups on
@@ -39,8 +55,8 @@ impl CgroupRoot {
     /// # Errors
     /// A controller is missing, or the caller is not allowed.
     pub fn made_by_root(name: &str) -> Result<Self, CgroupError> {
-        let text = Tables::read().map_err(CgroupError::Unreadable)?;
-        if let Some(top) = text.unified_top() {
+        let tables = Tables::read().map_err(CgroupError::Unreadable)?;
+        if let Some(top) = tables.unified_top() {
             let root = top.join(name);
             let made = ensure(&root).and_then(|()| enable(&top)).and_then(|()| enable(&root));
             return match made {
@@ -49,7 +65,7 @@ impl CgroupRoot {
             };
         }
         let make = |controller: &'static str| {
-            let own = text.own_v1(controller).ok_or(CgroupError::NoController(controller))?;
+            let own = tables.own_v1(controller).ok_or(CgroupError::NoController(controller))?;
             let path = own.join(name);
             match ensure(&path) {
                 Ok(()) => Ok(path),
@@ -93,9 +109,13 @@ impl Tables {
 
     /// Our directory in the hierarchy of a version 1 controller.
     fn own_v1(&self, controller: &str) -> Option<PathBuf> {
-        let named = |list: &str| list.split(',').any(|name| name == controller);
-        let own = self.membership(|_, list| named(list))?;
-        self.mounts().find(|mount| mount.kind == "cgroup" && named(mount.options))?.locate(own)
+        self.v1(controller, self.membership(|_, list| names(list, controller))?)
+    }
+
+    /// The directory of `path` in the hierarchy of a version 1 controller.
+    fn v1(&self, controller: &str, path: &str) -> Option<PathBuf> {
+        let wanted = |mount: &Mount<'_>| mount.kind == "cgroup" && names(mount.options, controller);
+        self.mounts().find(wanted)?.locate(path)
     }
 
     /// Our directory in the unified hierarchy, if that has the controllers.
@@ -123,6 +143,10 @@ impl Tables {
     fn mounts(&self) -> impl Iterator<Item = Mount<'_>> {
         self.mountinfo.lines().filter_map(Mount::parse)
     }
+}
+
+fn names(list: &str, controller: &str) -> bool {
+    list.split(',').any(|name| name == controller)
 }
 
 struct Mount<'a> {
