@@ -23,8 +23,9 @@ pub fn entry(parts: &Parts) -> Result<Entry, Refusal> {
     }
     match (parts.uri.scheme_str(), parts.uri.authority()) {
         (Some("http"), Some(stated)) => {
-            let authority = Authority::with_default_port(stated.as_str(), Scheme::Http.default_port())
-                .map_err(|error| malformed_authority(&error))?;
+            let authority =
+                Authority::with_default_port(stated.as_str(), Scheme::Http.default_port())
+                    .map_err(|error| malformed_authority(&error))?;
             agree(&parts.headers, Scheme::Http, &authority)?;
             Ok(Entry::Absolute(authority))
         }
@@ -47,9 +48,9 @@ pub fn inside(parts: &Parts, scheme: Scheme, authority: &Authority) -> Result<()
     let uri = &parts.uri;
     if uri.scheme().is_some() || uri.authority().is_some() {
         let same_scheme = uri.scheme_str() == Some(scheme.as_str());
-        let stated = uri
-            .authority()
-            .and_then(|stated| Authority::with_default_port(stated.as_str(), scheme.default_port()).ok());
+        let stated = uri.authority().and_then(|stated| {
+            Authority::with_default_port(stated.as_str(), scheme.default_port()).ok()
+        });
         if !same_scheme || stated.as_ref() != Some(authority) {
             return Err(Refusal::new(
                 Code::MalformedRequest,
@@ -63,16 +64,19 @@ pub fn inside(parts: &Parts, scheme: Scheme, authority: &Authority) -> Result<()
 
 /// The origin form that is judged and sent: path and query, raw.
 pub fn target(uri: &Uri) -> &str {
-    uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str)
+    uri.path_and_query()
+        .map_or("/", http::uri::PathAndQuery::as_str)
 }
 
 /// Whether a request asks to leave HTTP/1.1. Only an upgrade that a client depends on is refused; offers such as `h2c` are
 /// dropped with the other hop-by-hop fields.
 pub fn upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
-    let wanted = headers
-        .get_all(header::UPGRADE)
-        .iter()
-        .any(|value| value.as_bytes().to_ascii_lowercase().starts_with(b"websocket"));
+    let wanted = headers.get_all(header::UPGRADE).iter().any(|value| {
+        value
+            .as_bytes()
+            .to_ascii_lowercase()
+            .starts_with(b"websocket")
+    });
     if wanted {
         return Err(Refusal::new(
             Code::FeatureRefused,
@@ -134,13 +138,21 @@ fn connect(parts: &Parts) -> Result<Authority, Refusal> {
 fn agree(headers: &HeaderMap, scheme: Scheme, authority: &Authority) -> Result<(), Refusal> {
     let stated = Authority::with_default_port(sole_host(headers)?, scheme.default_port())
         .map_err(|error| malformed_authority(&error))?;
-    if stated == *authority { Ok(()) } else { Err(mismatch("Host", authority)) }
+    if stated == *authority {
+        Ok(())
+    } else {
+        Err(mismatch("Host", authority))
+    }
 }
 
 fn sole_host(headers: &HeaderMap) -> Result<&str, Refusal> {
     let mut values = headers.get_all(header::HOST).iter();
     let refuse = |sentence| {
-        Err(Refusal::new(Code::MalformedRequest, sentence, "send exactly one Host field"))
+        Err(Refusal::new(
+            Code::MalformedRequest,
+            sentence,
+            "send exactly one Host field",
+        ))
     };
     match (values.next().map(|value| value.to_str()), values.next()) {
         (Some(Ok(host)), None) => Ok(host),
@@ -151,7 +163,11 @@ fn sole_host(headers: &HeaderMap) -> Result<&str, Refusal> {
 }
 
 fn malformed_authority(error: &AuthorityError) -> Refusal {
-    Refusal::new(Code::MalformedAuthority, &error.to_string(), "name the destination as host:port")
+    Refusal::new(
+        Code::MalformedAuthority,
+        &error.to_string(),
+        "name the destination as host:port",
+    )
 }
 
 fn mismatch(what: &str, authority: &Authority) -> Refusal {
@@ -185,8 +201,16 @@ mod tests {
         let expected = Authority::parse("example.com:443").unwrap();
         assert_eq!(entry(&good).unwrap(), Entry::Connect(expected));
         assert!(entry(&parts("CONNECT", "example.com:443", &[])).is_ok());
-        for uri in ["example.com", "u@example.com:443", "http://example.com:443/"] {
-            assert_eq!(code(entry(&parts("CONNECT", uri, &[]))), Code::MalformedAuthority, "{uri}");
+        for uri in [
+            "example.com",
+            "u@example.com:443",
+            "http://example.com:443/",
+        ] {
+            assert_eq!(
+                code(entry(&parts("CONNECT", uri, &[]))),
+                Code::MalformedAuthority,
+                "{uri}"
+            );
         }
         let other = parts("CONNECT", "example.com:443", &["other.example:443"]);
         assert_eq!(code(entry(&other)), Code::AuthorityMismatch);
@@ -200,14 +224,30 @@ mod tests {
         assert!(entry(&parts("GET", "http://a.example/x", &["a.example"])).is_ok());
         assert!(entry(&parts("GET", "http://a.example/x", &["a.example:80"])).is_ok());
         let cases = [
-            ("http://a.example/x", vec!["b.example"], Code::AuthorityMismatch),
-            ("http://a.example/x", vec!["a.example:8080"], Code::AuthorityMismatch),
+            (
+                "http://a.example/x",
+                vec!["b.example"],
+                Code::AuthorityMismatch,
+            ),
+            (
+                "http://a.example/x",
+                vec!["a.example:8080"],
+                Code::AuthorityMismatch,
+            ),
             ("http://a.example/x", vec![], Code::MalformedRequest),
-            ("https://a.example/x", vec!["a.example"], Code::MalformedRequest),
+            (
+                "https://a.example/x",
+                vec!["a.example"],
+                Code::MalformedRequest,
+            ),
             ("/x", vec!["a.example"], Code::MalformedRequest),
         ];
         for (uri, hosts, expected) in cases {
-            assert_eq!(code(entry(&parts("GET", uri, &hosts))), expected, "{uri} {hosts:?}");
+            assert_eq!(
+                code(entry(&parts("GET", uri, &hosts))),
+                expected,
+                "{uri} {hosts:?}"
+            );
         }
     }
 
@@ -223,15 +263,39 @@ mod tests {
         let cases: [(&str, &str, &[&str], Code); 8] = [
             ("GET", "/x", &["b.example"], Code::AuthorityMismatch),
             ("GET", "/x", &["a.example:8443"], Code::AuthorityMismatch),
-            ("GET", "/x", &["a.example", "b.example"], Code::MalformedRequest),
-            ("GET", "/x", &["a.example", "a.example"], Code::MalformedRequest),
+            (
+                "GET",
+                "/x",
+                &["a.example", "b.example"],
+                Code::MalformedRequest,
+            ),
+            (
+                "GET",
+                "/x",
+                &["a.example", "a.example"],
+                Code::MalformedRequest,
+            ),
             ("GET", "/x", &[], Code::MalformedRequest),
-            ("GET", "https://b.example/x", &["a.example"], Code::MalformedRequest),
-            ("GET", "http://a.example/x", &["a.example"], Code::MalformedRequest),
+            (
+                "GET",
+                "https://b.example/x",
+                &["a.example"],
+                Code::MalformedRequest,
+            ),
+            (
+                "GET",
+                "http://a.example/x",
+                &["a.example"],
+                Code::MalformedRequest,
+            ),
             ("TRACE", "/x", &["a.example"], Code::MethodRefused),
         ];
         for (method, uri, hosts, expected) in cases {
-            assert_eq!(code(check(method, uri, hosts)), expected, "{method} {uri} {hosts:?}");
+            assert_eq!(
+                code(check(method, uri, hosts)),
+                expected,
+                "{method} {uri} {hosts:?}"
+            );
         }
     }
 }

@@ -13,6 +13,7 @@ use policy::{Code, Refusal};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use self::client::Client;
 use crate::config::Identity;
@@ -40,10 +41,24 @@ pub async fn tcp(gate: Arc<Gate>, listener: TcpListener) {
     }
 }
 
-/// Serves each run's socket as it is opened, until the channel closes.
+/// Serves each run's socket as it is opened, until the channel closes or the task is dropped; no socket is accepted on
+/// after that.
 pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixListener)>) {
-    while let Some((run, listener)) = opened.recv().await {
-        tokio::spawn(run_socket(Arc::clone(&gate), run, listener));
+    let mut sockets = JoinSet::new();
+    loop {
+        tokio::select! {
+            new = opened.recv() => match new {
+                Some((run, listener)) => {
+                    sockets.spawn(run_socket(Arc::clone(&gate), run, listener));
+                }
+                None => break,
+            },
+            Some(ended) = sockets.join_next() => {
+                if let Err(error) = ended {
+                    tracing::error!(%error, "a run's socket is no longer served");
+                }
+            }
+        }
     }
 }
 
@@ -98,16 +113,28 @@ async fn tcp_client(
         return;
     }
     let (uid, reason) = match owner {
-        Ok(uid) => (Some(uid), format!("uid {uid} is nobody that the configuration knows")),
+        Ok(uid) => (
+            Some(uid),
+            format!("uid {uid} is nobody that the configuration knows"),
+        ),
         Err(error) => (None, error.to_string()),
     };
     let identity = uid.and_then(|uid| {
-        let known = gate.config.listen.iter().flat_map(|listen| &listen.identities);
+        let known = gate
+            .config
+            .listen
+            .iter()
+            .flat_map(|listen| &listen.identities);
         known.into_iter().find(|identity| identity.uid == uid)
     });
     match identity.and_then(|identity| grant(identity).map(|grant| (grant, identity.uid))) {
         Some((grant, uid)) => {
-            admitted(Arc::clone(&gate), Arc::new(Client::of_uid(grant, uid)), stream).await;
+            admitted(
+                Arc::clone(&gate),
+                Arc::new(Client::of_uid(grant, uid)),
+                stream,
+            )
+            .await;
         }
         None => {
             let line = unknown(&gate, Entrance::Uid, uid, &reason);
@@ -134,7 +161,14 @@ where
 /// What a uid of the TCP entrance is granted. Its run is the uid itself: there is no other.
 fn grant(identity: &Identity) -> Option<Grant> {
     let run = RunId::parse(&format!("uid-{}", identity.uid)).ok()?;
-    Grant::new(&identity.company, &identity.agent, None, run, &identity.profile).ok()
+    Grant::new(
+        &identity.company,
+        &identity.agent,
+        None,
+        run,
+        &identity.profile,
+    )
+    .ok()
 }
 
 fn unknown(gate: &Gate, entrance: Entrance, uid: Option<u32>, reason: &str) -> Record {
@@ -158,10 +192,21 @@ where
     if let Err(error) = gate.audit.append(line) {
         tracing::error!(%error, "a refused connection could not be recorded");
     }
-    let sentence = sentence.strip_prefix("portcullis: ").unwrap_or(&sentence).to_owned();
-    let refusal = Refusal::new(code, &sentence, "the operator says who may use the gate in proxy.toml");
+    let sentence = sentence
+        .strip_prefix("portcullis: ")
+        .unwrap_or(&sentence)
+        .to_owned();
+    let refusal = Refusal::new(
+        code,
+        &sentence,
+        "the operator says who may use the gate in proxy.toml",
+    );
     let body = crate::refusal::message(&refusal, &id);
-    let retry = if code == Code::LimitReached { "Retry-After: 5\r\n" } else { "" };
+    let retry = if code == Code::LimitReached {
+        "Retry-After: 5\r\n"
+    } else {
+        ""
+    };
     let answer = format!(
         "HTTP/1.1 {} Portcullis: {sentence}\r\nx-portcullis-code: {}\r\nx-portcullis-audit: {id}\r\n{retry}\
          Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
@@ -172,7 +217,7 @@ where
     let told = async {
         // The request is read first, so that closing does not reset the answer away; what it says does not matter.
         let mut ignored = [0_u8; 8192];
-        stream.read(&mut ignored).await?;
+        let _read = stream.read(&mut ignored).await?;
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await
     };

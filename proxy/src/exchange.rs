@@ -4,13 +4,13 @@
 pub mod body;
 pub mod ending;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri};
+use http::{Method, Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use policy::authority::{Authority, Scheme};
@@ -46,6 +46,69 @@ pub struct Channel {
     pub authority: Authority,
     pub framing: Flag,
     pub pulse: Pulse,
+    pub live: Live,
+}
+
+/// What is going on on a connection by a permit, so that a changed policy can judge it again while it streams.
+#[derive(Debug, Clone, Default)]
+pub struct Live(Arc<Mutex<Option<Permitted>>>);
+
+#[derive(Debug, Clone)]
+struct Permitted {
+    scheme: Scheme,
+    authority: Authority,
+    method: Method,
+    uri: Uri,
+    facts: Facts,
+}
+
+impl Live {
+    /// Whether `policy` would still permit what was last permitted here.
+    pub fn still_permitted(&self, policy: &LoadedPolicy) -> bool {
+        let last = self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
+        let Some(Permitted {
+            scheme,
+            authority,
+            method,
+            uri,
+            facts,
+        }) = last
+        else {
+            return true;
+        };
+        let request = policy::Request {
+            scheme,
+            authority: &authority,
+            method: method.as_str(),
+            target: classify::target(&uri),
+        };
+        match policy.policy.route(scheme, &authority) {
+            Routing::Refuse(_) => false,
+            Routing::Route(route) => match policy.policy.decide(&route, &request, &facts) {
+                Decision::Permit(_) => true,
+                Decision::Refuse(_) | Decision::Inspect(_) => false,
+            },
+        }
+    }
+
+    fn over(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    fn permitted(&self, channel: &Channel, parts: &Parts, facts: Facts) {
+        let permitted = Permitted {
+            scheme: channel.scheme,
+            authority: channel.authority.clone(),
+            method: parts.method.clone(),
+            uri: parts.uri.clone(),
+            facts,
+        };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permitted);
+    }
 }
 
 /// A refusal on its way to the client, and the push it refuses if that is what it does.
@@ -56,7 +119,10 @@ struct No {
 
 impl From<Refusal> for No {
     fn from(refusal: Refusal) -> Self {
-        Self { refusal, push: None }
+        Self {
+            refusal,
+            push: None,
+        }
     }
 }
 
@@ -72,14 +138,23 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
     let (parts, mut body) = request.into_parts();
     let mut known = Known::default();
     let judged = judge(channel, &parts, &mut body, &mut known).await;
-    let (shape, expects) = (Shape::of(&parts.headers), parts.headers.contains_key(header::EXPECT));
+    let (shape, expects) = (
+        Shape::of(&parts.headers),
+        parts.headers.contains_key(header::EXPECT),
+    );
     match judged {
         Ok(allowed) => match carry(channel, &id, parts, body, allowed).await {
             Ok(response) => response,
             Err(refusal) => refusal::answer(&refusal, &id, shape),
         },
         Err(No { refusal, push }) => {
-            let record = record(channel, RecordKind::Refusal, &id, &parts, known.policy.as_deref());
+            let record = record(
+                channel,
+                RecordKind::Refusal,
+                &id,
+                &parts,
+                known.policy.as_deref(),
+            );
             refuse(channel, record, &refusal);
             // A client that waits for 100-continue sends nothing after a final answer; reading would only invite it to.
             if !expects || push.is_some() {
@@ -90,7 +165,9 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
                 None => refusal::answer(&refusal, &id, shape),
             };
             if channel.framing.is_raised() || !body.is_end_stream() {
-                response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+                response
+                    .headers_mut()
+                    .insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             response
         }
@@ -146,7 +223,13 @@ async fn judge(
     };
     let (permit, prefix) = permit(channel, parts, body, &policy, &route).await?;
     let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
-    Ok(Allowed { policy, route, permit, injection, prefix })
+    Ok(Allowed {
+        policy,
+        route,
+        permit,
+        injection,
+        prefix,
+    })
 }
 
 /// Asks the policy, and reads what it asks for.
@@ -164,7 +247,10 @@ async fn permit(
         target: classify::target(&parts.uri),
     };
     match policy.policy.decide(route, &request, &Facts::None) {
-        Decision::Permit(permit) => Ok((permit, None)),
+        Decision::Permit(permit) => {
+            channel.live.permitted(channel, parts, Facts::None);
+            Ok((permit, None))
+        }
         Decision::Refuse(refusal) => Err(refusal.into()),
         Decision::Inspect(Inspection::ReceivePack) => {
             let most = channel.gate.config.limits.push_commands_bytes;
@@ -174,7 +260,10 @@ async fn permit(
                 Err(reason) => (Facts::Unreadable(reason), None),
             };
             match policy.policy.decide(route, &request, &facts) {
-                Decision::Permit(permit) => Ok((permit, Some(prefix))),
+                Decision::Permit(permit) => {
+                    channel.live.permitted(channel, parts, facts);
+                    Ok((permit, Some(prefix)))
+                }
                 Decision::Refuse(refusal) => Err(No { refusal, push }),
                 Decision::Inspect(Inspection::ReceivePack) => Err(No::from(Refusal::new(
                     Code::CouldNotInspect,
@@ -194,7 +283,10 @@ async fn push_commands(
 ) -> Result<(Bytes, Result<Commands, String>), Refusal> {
     let mut prefix = Vec::new();
     if parts.headers.contains_key(header::CONTENT_ENCODING) {
-        return Ok((Bytes::new(), Err("the body of the push is compressed".to_owned())));
+        return Ok((
+            Bytes::new(),
+            Err("the body of the push is compressed".to_owned()),
+        ));
     }
     let mut reader = Reader::default();
     loop {
@@ -230,7 +322,13 @@ async fn carry(
     body: Incoming,
     allowed: Allowed,
 ) -> Result<Response<ResponseBody>, Refusal> {
-    let Allowed { policy, route, permit, injection, prefix } = allowed;
+    let Allowed {
+        policy,
+        route,
+        permit,
+        injection,
+        prefix,
+    } = allowed;
     let gate = &channel.gate;
     let mut line = record(channel, RecordKind::Request, id, &parts, Some(&policy));
     line.verdict = Some(Verdict::Allow);
@@ -248,13 +346,14 @@ async fn carry(
     };
     if let Err(error) = written {
         tracing::error!(%error, "a request could not be recorded, so it does not leave");
+        channel.live.over();
         return Err(Refusal::new(
             Code::AuditUnavailable,
             "the audit log cannot be written, so nothing leaves",
             "the operator must make room for the audit log; the gate recovers by itself",
         ));
     }
-    let mut ending = Ending::new(Arc::clone(gate), end, body.meter());
+    let mut ending = Ending::new(Arc::clone(gate), end, body.meter(), channel.live.clone());
     let git = is_git(classify::target(&parts.uri));
     let origin = origin(&parts.uri);
     strip::request(&mut parts.headers);
@@ -273,7 +372,10 @@ async fn carry(
     *request.uri_mut() = origin;
     *request.headers_mut() = parts.headers;
     let waiting = channel.pulse.wait();
-    let sent = gate.upstream.send(&route, permit, channel.client.owner(), request).await;
+    let sent = gate
+        .upstream
+        .send(&route, permit, channel.client.owner(), request)
+        .await;
     drop(waiting);
     match sent {
         Ok(answer) => Ok(deliver(answer, injected.as_ref(), ending)),
@@ -295,7 +397,10 @@ fn deliver(
     let (mut head, incoming) = answer.response.into_parts();
     strip::response(&mut head.headers, injected);
     if head.status == StatusCode::UNAUTHORIZED && injected.is_some() {
-        head.headers.insert(UPSTREAM, HeaderValue::from_static("credential-refused-by-upstream"));
+        head.headers.insert(
+            UPSTREAM,
+            HeaderValue::from_static("credential-refused-by-upstream"),
+        );
     }
     ending.answered(head.status, answer.lease.address());
     let mut response = Response::new(ResponseBody::upstream(incoming, answer.lease, ending));
@@ -334,11 +439,17 @@ fn origin(uri: &Uri) -> Uri {
 /// Whether the path is one of git's smart HTTP protocol.
 fn is_git(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or(target);
-    ["/info/refs", "/git-upload-pack", "/git-receive-pack"].iter().any(|end| path.ends_with(end))
+    ["/info/refs", "/git-upload-pack", "/git-receive-pack"]
+        .iter()
+        .any(|end| path.ends_with(end))
 }
 
 fn malformed(sentence: &str) -> Refusal {
-    Refusal::new(Code::MalformedRequest, sentence, "send a well-formed HTTP/1.1 request")
+    Refusal::new(
+        Code::MalformedRequest,
+        sentence,
+        "send a well-formed HTTP/1.1 request",
+    )
 }
 
 /// Reads and drops what is left of a body, within bounds.

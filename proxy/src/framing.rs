@@ -37,7 +37,13 @@ impl<IO> Watched<IO> {
     /// Wraps a stream at the beginning of its first head; also gives the flag to consult per request.
     pub fn new(io: IO) -> (Self, Flag) {
         let flag = Flag::default();
-        (Self { io, heads: Heads::new(flag.clone()) }, flag)
+        (
+            Self {
+                io,
+                heads: Heads::new(flag.clone()),
+            },
+            flag,
+        )
     }
 
     /// The stream itself, once its heads no longer matter.
@@ -55,7 +61,8 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
-        this.heads.follow(buffer.filled().get(before..).unwrap_or_default());
+        this.heads
+            .follow(buffer.filled().get(before..).unwrap_or_default());
         Poll::Ready(Ok(()))
     }
 }
@@ -149,7 +156,9 @@ impl Heads {
             (after, Place::ChunkSize) => Place::ChunkData(after),
             (after, _) => Place::Body(after),
         };
-        bytes.get(usize::try_from(step).unwrap_or(usize::MAX)..).unwrap_or_default()
+        bytes
+            .get(usize::try_from(step).unwrap_or(usize::MAX)..)
+            .unwrap_or_default()
     }
 
     fn take_line<'a>(&mut self, bytes: &'a [u8]) -> &'a [u8] {
@@ -199,10 +208,14 @@ impl Heads {
         if line.is_empty() {
             return self.head_end();
         }
-        let Some(colon) = line.iter().position(|byte| *byte == b':') else { return };
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            return;
+        };
         let (name, value) = (&line[..colon], line[colon + 1..].trim_ascii());
         if name.eq_ignore_ascii_case(b"content-length") {
-            let length = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+            let length = std::str::from_utf8(value)
+                .ok()
+                .and_then(|text| text.parse().ok());
             if self.length.is_some() || length.is_none() || value.starts_with(b"+") {
                 return self.lose();
             }
@@ -229,8 +242,14 @@ impl Heads {
     }
 
     fn chunk_line(&mut self, line: &[u8]) {
-        let digits = line.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
-        let size = std::str::from_utf8(digits).ok().and_then(|text| u64::from_str_radix(text, 16).ok());
+        let digits = line
+            .split(|byte| *byte == b';')
+            .next()
+            .unwrap_or_default()
+            .trim_ascii();
+        let size = std::str::from_utf8(digits)
+            .ok()
+            .and_then(|text| u64::from_str_radix(text, 16).ok());
         self.place = match size {
             Some(0) => Place::Trailers,
             // The chunk is followed by its own line end.
@@ -275,7 +294,10 @@ mod tests {
 
     #[test]
     fn what_follows_a_connect_is_not_followed() {
-        assert!(!raised(b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01\n\n", 1000));
+        assert!(!raised(
+            b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n\x16\x03\x01\n\n",
+            1000
+        ));
     }
 
     #[test]
@@ -296,7 +318,11 @@ mod tests {
             second.extend_from_slice(case);
             for step in [1, 1000] {
                 assert!(raised(case, step), "{}", String::from_utf8_lossy(case));
-                assert!(raised(&second, step), "behind a good one: {}", String::from_utf8_lossy(case));
+                assert!(
+                    raised(&second, step),
+                    "behind a good one: {}",
+                    String::from_utf8_lossy(case)
+                );
             }
         }
     }

@@ -22,7 +22,10 @@ use crate::runs::Runs;
 use crate::upstream::{Settings, Upstream};
 
 /// What custody hands to the data path.
-#[allow(missing_debug_implementations, reason = "leads to secrets, which are never printed")]
+#[allow(
+    missing_debug_implementations,
+    reason = "leads to secrets, which are never printed"
+)]
 pub struct Parts {
     pub config: Arc<Config>,
     pub policies: Arc<Policies>,
@@ -78,7 +81,9 @@ impl Gate {
             board: parts.config.board_socket.clone(),
         };
         let tls = client_side(&provider).map_err(GateError::Tls)?;
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let since = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         // Only to tell the ids of one start from those of another; the low bits of the clock do.
         let instance = u32::try_from(since.as_millis() / 100 % u128::from(u32::MAX)).unwrap_or(0);
         Ok(Self {
@@ -99,7 +104,11 @@ impl Gate {
 
     /// A new id for a request, unique over restarts, which joins its audit lines and is shown to the agent.
     pub fn new_id(&self) -> String {
-        format!("r{:x}-{}", self.instance, self.next.fetch_add(1, Ordering::Relaxed))
+        format!(
+            "r{:x}-{}",
+            self.instance,
+            self.next.fetch_add(1, Ordering::Relaxed)
+        )
     }
 
     /// TLS settings for a client that opened a tunnel to `host`: a leaf for exactly that host, whatever it offers.
@@ -107,6 +116,14 @@ impl Gate {
         let mut config = self.tls.clone();
         config.cert_resolver = Arc::new(Only(self.minter.leaf(host)?));
         Ok(Arc::new(config))
+    }
+
+    /// How many connections of clients are open.
+    pub fn connections(&self) -> usize {
+        self.doors
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .total
     }
 
     /// Lets one more connection of `owner` in, unless it or the gate has too many already.
@@ -122,7 +139,10 @@ impl Gate {
         }
         *count += 1;
         doors.total += 1;
-        Some(Admission { doors: Arc::clone(&self.doors), owner: Arc::clone(owner) })
+        Some(Admission {
+            doors: Arc::clone(&self.doors),
+            owner: Arc::clone(owner),
+        })
     }
 }
 

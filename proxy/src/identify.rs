@@ -5,9 +5,7 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use netlink_packet_core::{
-    NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
-};
+use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_sock_diag::SockDiagMessage;
 use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
 use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
@@ -41,7 +39,9 @@ pub fn unix_peer(stream: &tokio::net::UnixStream) -> Result<u32, IdentifyError> 
 pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyError> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(IdentifyError::Kernel)?;
     socket.bind_auto().map_err(IdentifyError::Kernel)?;
-    socket.connect(&NetlinkAddr::new(0, 0)).map_err(IdentifyError::Kernel)?;
+    socket
+        .connect(&NetlinkAddr::new(0, 0))
+        .map_err(IdentifyError::Kernel)?;
     let request = question(client, gate);
     socket.send(&request, 0).map_err(IdentifyError::Kernel)?;
     let mut answer = Vec::with_capacity(4096);
@@ -111,7 +111,10 @@ mod tests {
     async fn the_gate_never_takes_itself_for_a_client() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let gate = listener.local_addr().unwrap();
-        #[allow(clippy::disallowed_methods, reason = "a client of the entrance, in a test")]
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a client of the entrance, in a test"
+        )]
         let client = tokio::net::TcpStream::connect(gate).await.unwrap();
         let (_accepted, peer) = listener.accept().await.unwrap();
         assert_eq!(peer, client.local_addr().unwrap());
@@ -127,6 +130,10 @@ mod tests {
         assert!(somebody(0).is_err());
         assert!(somebody(OVERFLOW_UID).is_err());
         assert!(somebody(nix::unistd::geteuid().as_raw()).is_err());
-        assert_eq!(somebody(23_456).unwrap(), 23_456, "control: an ordinary uid");
+        assert_eq!(
+            somebody(23_456).unwrap(),
+            23_456,
+            "control: an ordinary uid"
+        );
     }
 }

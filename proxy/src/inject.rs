@@ -12,7 +12,10 @@ use crate::credential::{Credential, Vault};
 use crate::runs::Run;
 
 /// What a permit calls for, found and checked, but not yet on the request.
-#[allow(missing_debug_implementations, reason = "leads to secrets, which are never printed")]
+#[allow(
+    missing_debug_implementations,
+    reason = "leads to secrets, which are never printed"
+)]
 pub enum Injection {
     /// The request goes out bare.
     Nothing,
@@ -35,7 +38,9 @@ impl Injection {
                 )),
             };
         }
-        let Some(name) = permit.credential() else { return Ok(Self::Nothing) };
+        let Some(name) = permit.credential() else {
+            return Ok(Self::Nothing);
+        };
         if permit.scheme() != Scheme::Https {
             return Err(Refusal::new(
                 Code::CredentialNotForHost,
@@ -68,7 +73,9 @@ impl Injection {
             Self::Nothing => return Ok(None),
             Self::Credential(credential) => {
                 let host = permit.authority().host();
-                credential.header(host, git).ok_or_else(|| elsewhere(credential.name(), host))?
+                credential
+                    .header(host, git)
+                    .ok_or_else(|| elsewhere(credential.name(), host))?
             }
             Self::RunToken(run) => (header::AUTHORIZATION, bearer(run)?),
         };
@@ -86,7 +93,13 @@ fn elsewhere(name: &CredentialName, host: &Host) -> Refusal {
 }
 
 fn bearer(run: &Run) -> Result<HeaderValue, Refusal> {
-    let missing = || Refusal::new(Code::CredentialMissing, "the run's token is unusable", "open the run again");
+    let missing = || {
+        Refusal::new(
+            Code::CredentialMissing,
+            "the run's token is unusable",
+            "open the run again",
+        )
+    };
     let token = run.board_token.as_ref().ok_or_else(missing)?;
     let mut text = b"Bearer ".to_vec();
     text.extend_from_slice(token.expose());

@@ -37,14 +37,20 @@ impl Shape {
     /// Guesses from what the client says about itself.
     pub fn of(headers: &HeaderMap) -> Self {
         let text = |name| {
-            headers.get(name).and_then(|value: &HeaderValue| value.to_str().ok()).unwrap_or_default()
+            headers
+                .get(name)
+                .and_then(|value: &HeaderValue| value.to_str().ok())
+                .unwrap_or_default()
         };
         let agent = text(header::USER_AGENT);
         if text(header::CONTENT_TYPE).starts_with("application/grpc") {
             Self::Grpc
         } else if agent.starts_with("git/") || agent.starts_with("git-lfs/") {
             Self::Git
-        } else if ["npm/", "npm ", "pnpm/", "yarn/", "bun/"].iter().any(|name| agent.starts_with(name)) {
+        } else if ["npm/", "npm ", "pnpm/", "yarn/", "bun/"]
+            .iter()
+            .any(|name| agent.starts_with(name))
+        {
             Self::Npm
         } else {
             Self::Json
@@ -65,11 +71,16 @@ pub fn answer(refusal: &Refusal, audit: &str, shape: Shape) -> Response<Response
     let mut response = Response::new(ResponseBody::own(Bytes::from(body)));
     *response.status_mut() = status;
     mark(&mut response, refusal, audit);
-    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     if shape == Shape::Grpc {
         *response.status_mut() = StatusCode::OK;
         let headers = response.headers_mut();
-        headers.insert("grpc-status", HeaderValue::from_static(grpc_status(refusal.code)));
+        headers.insert(
+            "grpc-status",
+            HeaderValue::from_static(grpc_status(refusal.code)),
+        );
         if let Ok(value) = HeaderValue::from_str(&percent(&message)) {
             headers.insert("grpc-message", value);
         }
@@ -110,7 +121,10 @@ pub fn message(refusal: &Refusal, audit: &str) -> String {
 
 /// The refusal's sentence with the product's name in front, as everything the gate says begins.
 fn sentence(refusal: &Refusal) -> String {
-    let bare = refusal.text.strip_prefix("portcullis: ").unwrap_or(&refusal.text);
+    let bare = refusal
+        .text
+        .strip_prefix("portcullis: ")
+        .unwrap_or(&refusal.text);
     format!("Portcullis: {bare}")
 }
 
@@ -142,7 +156,13 @@ fn mark(response: &mut Response<ResponseBody>, refusal: &Refusal, audit: &str) {
 fn phrase(refusal: &Refusal) -> String {
     let text = format!("{} - {}", sentence(refusal), refusal.remedy);
     text.chars()
-        .map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' })
+        .map(|c| {
+            if c.is_ascii_graphic() || c == ' ' {
+                c
+            } else {
+                '?'
+            }
+        })
         .take(LONGEST_PHRASE)
         .collect()
 }
@@ -200,14 +220,21 @@ mod tests {
 
     fn refusal() -> Refusal {
         let rule = policy::RuleId::parse("api").unwrap();
-        Refusal::new(Code::PathNotAllowed, "GET /x is not allowed on a.example:443", "add it\nhere")
-            .by(&rule, Some("only reads"))
+        Refusal::new(
+            Code::PathNotAllowed,
+            "GET /x is not allowed on a.example:443",
+            "add it\nhere",
+        )
+        .by(&rule, Some("only reads"))
     }
 
     fn shape(pairs: &[(&'static str, &'static str)]) -> Shape {
         let mut headers = HeaderMap::new();
         for (name, value) in pairs {
-            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+            headers.insert(
+                HeaderName::from_static(name),
+                HeaderValue::from_static(value),
+            );
         }
         Shape::of(&headers)
     }
@@ -224,7 +251,10 @@ mod tests {
     fn clients_are_told_apart() {
         assert_eq!(shape(&[("user-agent", "git/2.47.3")]), Shape::Git);
         assert_eq!(shape(&[("user-agent", "npm/10.8.2 node/v20")]), Shape::Npm);
-        assert_eq!(shape(&[("content-type", "application/grpc+proto")]), Shape::Grpc);
+        assert_eq!(
+            shape(&[("content-type", "application/grpc+proto")]),
+            Shape::Grpc
+        );
         assert_eq!(shape(&[("user-agent", "curl/8")]), Shape::Json);
         assert_eq!(shape(&[]), Shape::Json);
     }
@@ -236,18 +266,32 @@ mod tests {
             assert_eq!(response.headers()[CODE], "path_not_allowed");
             assert_eq!(response.headers()[RULE], "api");
             assert_eq!(response.headers()[AUDIT], "r-1");
-            let phrase = response.extensions().get::<ReasonPhrase>().unwrap().as_bytes();
+            let phrase = response
+                .extensions()
+                .get::<ReasonPhrase>()
+                .unwrap()
+                .as_bytes();
             assert!(phrase.starts_with(b"Portcullis: GET /x is not allowed"));
             assert!(!phrase.contains(&b'\n'));
             if shape == Shape::Grpc {
                 assert_eq!(response.status(), 200);
                 assert_eq!(response.headers()["grpc-status"], "7");
-                assert!(response.headers()["grpc-message"].to_str().unwrap().contains("Portcullis"));
+                assert!(
+                    response.headers()["grpc-message"]
+                        .to_str()
+                        .unwrap()
+                        .contains("Portcullis")
+                );
                 continue;
             }
             assert_eq!(response.status(), 403);
             let text = body(response);
-            for part in ["Portcullis", "only reads", "r-1", "not from the server you called"] {
+            for part in [
+                "Portcullis",
+                "only reads",
+                "r-1",
+                "not from the server you called",
+            ] {
                 assert!(text.contains(part), "{shape:?} lacks {part}: {text}");
             }
         }
@@ -258,7 +302,12 @@ mod tests {
         let json: serde_json::Value =
             serde_json::from_str(&body(answer(&refusal(), "r-1", Shape::Json))).unwrap();
         assert_eq!(json["error"]["type"], "portcullis_refusal");
-        assert!(json["error"]["message"].as_str().unwrap().starts_with("Portcullis: "));
+        assert!(
+            json["error"]["message"]
+                .as_str()
+                .unwrap()
+                .starts_with("Portcullis: ")
+        );
         let json: serde_json::Value =
             serde_json::from_str(&body(answer(&refusal(), "r-1", Shape::Npm))).unwrap();
         assert!(json["error"].as_str().unwrap().starts_with("Portcullis: "));
@@ -270,6 +319,10 @@ mod tests {
         let response = answer(&passing, "r-2", Shape::Json);
         assert_eq!(response.status(), 429);
         assert!(response.headers().contains_key("retry-after"));
-        assert!(!answer(&refusal(), "r-1", Shape::Json).headers().contains_key("retry-after"));
+        assert!(
+            !answer(&refusal(), "r-1", Shape::Json)
+                .headers()
+                .contains_key("retry-after")
+        );
     }
 }

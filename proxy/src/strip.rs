@@ -204,7 +204,10 @@ mod tests {
             ("Accept", "*/*"),
         ]);
         request(&mut headers);
-        headers.insert(header::AUTHORIZATION, HeaderValue::from_static("Bearer ours"));
+        headers.insert(
+            header::AUTHORIZATION,
+            HeaderValue::from_static("Bearer ours"),
+        );
         assert!(!headers.contains_key("connection"));
         assert!(!headers.contains_key("x-mine"));
         assert_eq!(headers["authorization"], "Bearer ours");
@@ -232,9 +235,15 @@ mod tests {
         assert!(!plain.contains_key("x-portcullis-code"));
 
         let mut credentialed = map(&pairs);
-        response(&mut credentialed, Some(&HeaderValue::from_static("Bearer canary-of-the-rule")));
+        response(
+            &mut credentialed,
+            Some(&HeaderValue::from_static("Bearer canary-of-the-rule")),
+        );
         assert!(!credentialed.contains_key("www-authenticate"));
-        assert!(!credentialed.contains_key("x-echo"), "an echo of the injected value is dropped");
+        assert!(
+            !credentialed.contains_key("x-echo"),
+            "an echo of the injected value is dropped"
+        );
         assert_eq!(credentialed["content-type"], "text/plain");
     }
 }

@@ -27,7 +27,7 @@ use crate::classify::{self, Entry};
 use crate::entrance::client::Client;
 use crate::entrance::pulse::{Beating, Pulse};
 use crate::exchange::body::ResponseBody;
-use crate::exchange::{self, Channel};
+use crate::exchange::{self, Channel, Live};
 use crate::framing::{Flag, Watched};
 use crate::gate::Gate;
 use crate::refusal::{self, Shape};
@@ -39,17 +39,33 @@ where
 {
     let pulse = Pulse::default();
     let io = Beating::new(io, pulse.clone());
+    let live = Live::default();
     let idle = gate.config.limits.idle_timeout;
     tokio::select! {
         biased;
         () = client.closed() => {}
         () = pulse.stopped(idle) => {}
-        () = outer(&gate, &client, io, &pulse) => {}
+        () = forbidden(&gate, &client, &live) => {}
+        () = outer(&gate, &client, io, &pulse, &live) => {}
     }
 }
 
+/// Ends when a new policy no longer permits what this connection is doing.
+async fn forbidden(gate: &Gate, client: &Client, live: &Live) {
+    if let Some(mut changes) = client.policy_changes(gate) {
+        changes.mark_unchanged();
+        while changes.changed().await.is_ok() {
+            let policy = Arc::clone(&changes.borrow_and_update());
+            if !live.still_permitted(&policy) {
+                return;
+            }
+        }
+    }
+    std::future::pending().await
+}
+
 /// The proxy's own protocol: absolute-form requests, or one CONNECT.
-async fn outer<IO>(gate: &Arc<Gate>, client: &Arc<Client>, io: IO, pulse: &Pulse)
+async fn outer<IO>(gate: &Arc<Gate>, client: &Arc<Client>, io: IO, pulse: &Pulse, live: &Live)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -57,19 +73,24 @@ where
     let opened: Arc<Mutex<Option<Authority>>> = Arc::default();
     let service = service_fn(|request| {
         let (gate, client, pulse) = (Arc::clone(gate), Arc::clone(client), pulse.clone());
-        let (framing, opened) = (framing.clone(), Arc::clone(&opened));
+        let (framing, live, opened) = (framing.clone(), live.clone(), Arc::clone(&opened));
         async move {
-            Ok::<_, Infallible>(enter(gate, client, pulse, framing, &opened, request).await)
+            Ok::<_, Infallible>(enter(gate, client, pulse, live, framing, &opened, request).await)
         }
     });
     let connection = server(gate).serve_connection(TokioIo::new(watched), service);
-    let Ok(parts) = connection.without_shutdown().await else { return };
+    let Ok(parts) = connection.without_shutdown().await else {
+        return;
+    };
     let target = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut io = parts.io.into_inner().into_inner();
     match target {
         Some(authority) => {
-            let io = Rejoined { first: parts.read_buf, io };
-            intercept(gate, client, authority, io, pulse).await;
+            let io = Rejoined {
+                first: parts.read_buf,
+                io,
+            };
+            intercept(gate, client, authority, io, pulse, live).await;
         }
         None => {
             // The peer may be gone already, which is all the same now.
@@ -83,6 +104,7 @@ async fn enter(
     gate: Arc<Gate>,
     client: Arc<Client>,
     pulse: Pulse,
+    live: Live,
     framing: Flag,
     opened: &Mutex<Option<Authority>>,
     request: Request<Incoming>,
@@ -95,16 +117,33 @@ async fn enter(
             Response::new(ResponseBody::own(Bytes::new()))
         }
         Ok(Entry::Absolute(authority)) => {
-            let channel = Channel { gate, client, scheme: Scheme::Http, authority, framing, pulse };
+            let channel = Channel {
+                gate,
+                client,
+                scheme: Scheme::Http,
+                authority,
+                framing,
+                pulse,
+                live,
+            };
             exchange::serve(&channel, Request::from_parts(parts, body)).await
         }
         Err(refusal) => {
             let id = gate.new_id();
             let target = parts.uri.to_string();
-            note(&gate, &client, &id, &refusal, parts.method.as_str(), Some(&target));
+            note(
+                &gate,
+                &client,
+                &id,
+                &refusal,
+                parts.method.as_str(),
+                Some(&target),
+            );
             let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
             let close = http::HeaderValue::from_static("close");
-            response.headers_mut().insert(http::header::CONNECTION, close);
+            response
+                .headers_mut()
+                .insert(http::header::CONNECTION, close);
             response
         }
     }
@@ -117,6 +156,7 @@ async fn intercept<IO>(
     authority: Authority,
     io: Rejoined<IO>,
     pulse: &Pulse,
+    live: &Live,
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -135,6 +175,7 @@ async fn intercept<IO>(
         authority,
         framing,
         pulse: pulse.clone(),
+        live: live.clone(),
     };
     let service = service_fn(|request| {
         asked.store(true, Ordering::Relaxed);
@@ -142,7 +183,9 @@ async fn intercept<IO>(
         async move { Ok::<_, Infallible>(exchange::serve(channel, request).await) }
     });
     // How a client's connection ends is its own affair; what it asked for is on record.
-    let _ = server(gate).serve_connection(TokioIo::new(watched), service).await;
+    let _ = server(gate)
+        .serve_connection(TokioIo::new(watched), service)
+        .await;
     if !asked.load(Ordering::Relaxed) {
         unopened(gate, client, &channel.authority, None);
     }
@@ -168,7 +211,9 @@ async fn handshake<IO>(
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
-    let start = LazyConfigAcceptor::new(Acceptor::default(), io).await.map_err(Failure::Tls)?;
+    let start = LazyConfigAcceptor::new(Acceptor::default(), io)
+        .await
+        .map_err(Failure::Tls)?;
     // A hello without a name (some clients, and all that connect to an address) gets the leaf of the CONNECT target.
     if let Some(name) = start.client_hello().server_name() {
         let same = policy::authority::Host::parse(name).is_ok_and(|host| host == *authority.host());
@@ -225,7 +270,14 @@ fn unopened(
     };
     if let Some(refusal) = refusal {
         let target = authority.to_string();
-        note(gate, client, &gate.new_id(), &refusal, "CONNECT", Some(&target));
+        note(
+            gate,
+            client,
+            &gate.new_id(),
+            &refusal,
+            "CONNECT",
+            Some(&target),
+        );
     }
 }
 

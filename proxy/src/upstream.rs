@@ -125,7 +125,10 @@ impl UpstreamError {
             ),
             Self::TlsSettings(_) | Self::CaFile { .. } | Self::ServerName | Self::Tls(_) => (
                 Code::UpstreamTls,
-                format!("{authority} did not prove its identity ({})", self.tls_reason()),
+                format!(
+                    "{authority} did not prove its identity ({})",
+                    self.tls_reason()
+                ),
                 "nothing was sent; the operator can set ca_file or pin in the [[service]] if the certificate is right",
             ),
             Self::TlsTimeout | Self::Timeout => (
@@ -150,9 +153,12 @@ impl UpstreamError {
     /// A word about what was wrong with the certificate.
     fn tls_reason(&self) -> &'static str {
         use rustls::CertificateError as Bad;
-        let Self::Tls(error) = self else { return "the gate's TLS settings for it are unusable" };
-        let Some(rustls::Error::InvalidCertificate(bad)) =
-            error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>())
+        let Self::Tls(error) = self else {
+            return "the gate's TLS settings for it are unusable";
+        };
+        let Some(rustls::Error::InvalidCertificate(bad)) = error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>())
         else {
             return "the TLS handshake failed";
         };
@@ -251,7 +257,12 @@ impl Upstream {
                     return Err(UpstreamError::UnsolicitedUpgrade);
                 }
                 Ok(response) => {
-                    let lease = Lease { connection, key, pool: Arc::clone(&self.pool), sent };
+                    let lease = Lease {
+                        connection,
+                        key,
+                        pool: Arc::clone(&self.pool),
+                        sent,
+                    };
                     return Ok(Answer { response, lease });
                 }
                 Err(Failed { unsent, error }) => {
@@ -315,9 +326,16 @@ impl Upstream {
 
     async fn connect(&self, route: &Route, key: &Key) -> Result<Connection, UpstreamError> {
         if route.board() {
-            let path = self.settings.board.as_deref().ok_or(UpstreamError::NoBoard)?;
+            let path = self
+                .settings
+                .board
+                .as_deref()
+                .ok_or(UpstreamError::NoBoard)?;
             let stream = dial::board(path, self.settings.connect_timeout).await?;
-            return Ok(Connection { sender: self.speak(stream).await?, address: None });
+            return Ok(Connection {
+                sender: self.speak(stream).await?,
+                address: None,
+            });
         }
         let addresses = match route.address() {
             Some(fixed) => {
@@ -326,7 +344,9 @@ impl Upstream {
             }
             None => {
                 let authority = route.authority();
-                self.resolver.addresses(authority.host(), authority.port()).await?
+                self.resolver
+                    .addresses(authority.host(), authority.port())
+                    .await?
             }
         };
         let config = match route.scheme() {
@@ -335,7 +355,10 @@ impl Upstream {
         };
         let (stream, address) = dial::tcp(&addresses, self.settings.connect_timeout).await?;
         let Some(config) = config else {
-            return Ok(Connection { sender: self.speak(stream).await?, address: Some(address) });
+            return Ok(Connection {
+                sender: self.speak(stream).await?,
+                address: Some(address),
+            });
         };
         let name = server_name(route.authority().host())?;
         let handshake = TlsConnector::from(config).connect(name, stream);
@@ -343,7 +366,10 @@ impl Upstream {
             .await
             .map_err(|_| UpstreamError::TlsTimeout)?
             .map_err(UpstreamError::Tls)?;
-        Ok(Connection { sender: self.speak(stream).await?, address: Some(address) })
+        Ok(Connection {
+            sender: self.speak(stream).await?,
+            address: Some(address),
+        })
     }
 
     /// Starts HTTP/1.1 on a stream; the connection is driven by a task of its own that ends with it.
@@ -374,13 +400,19 @@ struct Failed {
 
 impl From<UpstreamError> for Failed {
     fn from(error: UpstreamError) -> Self {
-        Self { unsent: None, error }
+        Self {
+            unsent: None,
+            error,
+        }
     }
 }
 
 /// A copy of a request that may be sent twice: no body, and a method without effect.
 fn repeatable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
-    let harmless = matches!(*request.method(), Method::GET | Method::HEAD | Method::OPTIONS);
+    let harmless = matches!(
+        *request.method(),
+        Method::GET | Method::HEAD | Method::OPTIONS
+    );
     if !harmless || !request.body().is_end_stream() {
         return None;
     }
@@ -393,8 +425,9 @@ fn repeatable(request: &Request<RequestBody>) -> Option<Request<RequestBody>> {
 
 fn server_name(host: &Host) -> Result<ServerName<'static>, UpstreamError> {
     match host {
-        Host::Name(name) => ServerName::try_from(name.as_str().to_owned())
-            .map_err(|_| UpstreamError::ServerName),
+        Host::Name(name) => {
+            ServerName::try_from(name.as_str().to_owned()).map_err(|_| UpstreamError::ServerName)
+        }
         Host::V4(address) => Ok(ServerName::IpAddress(IpAddr::V4(*address).into())),
         Host::V6(address) => Ok(ServerName::IpAddress(IpAddr::V6(*address).into())),
     }

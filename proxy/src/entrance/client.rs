@@ -7,13 +7,17 @@ use std::sync::atomic::Ordering;
 use policy::grant::Grant;
 use policy::record::{Entrance, Record, RecordKind};
 use policy::{Code, Refusal};
+use tokio::sync::watch;
 
 use crate::gate::Gate;
 use crate::policies::LoadedPolicy;
 use crate::runs::Run;
 
 /// An identified client, one per connection.
-#[allow(missing_debug_implementations, reason = "leads to a run's token, which is never printed")]
+#[allow(
+    missing_debug_implementations,
+    reason = "leads to a run's token, which is never printed"
+)]
 pub struct Client {
     grant: Grant,
     entrance: Entrance,
@@ -24,7 +28,9 @@ pub struct Client {
 
 impl std::fmt::Debug for Client {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client").field("owner", &self.owner).finish_non_exhaustive()
+        f.debug_struct("Client")
+            .field("owner", &self.owner)
+            .finish_non_exhaustive()
     }
 }
 
@@ -81,6 +87,14 @@ impl Client {
                 "the operator must repair the profile's policy file",
             )
         })
+    }
+
+    /// Tells when the policy in force for this client changes.
+    pub fn policy_changes(&self, gate: &Gate) -> Option<watch::Receiver<Arc<LoadedPolicy>>> {
+        match &self.run {
+            Some(run) => Some(run.policy_changes()),
+            None => gate.policies.watch(&self.grant.profile),
+        }
     }
 
     /// Ends when everything of this client must be cut.

@@ -64,7 +64,11 @@ impl RequestBody {
 
     /// No body at all.
     pub fn empty() -> Self {
-        let body = Self { prefix: None, rest: None, meter: Arc::default() };
+        let body = Self {
+            prefix: None,
+            rest: None,
+            meter: Arc::default(),
+        };
         body.meter.finish();
         body
     }
@@ -91,7 +95,9 @@ impl Body for RequestBody {
             }
             return Poll::Ready(Some(Ok(Frame::data(prefix))));
         }
-        let Some(rest) = &mut this.rest else { return Poll::Ready(None) };
+        let Some(rest) = &mut this.rest else {
+            return Poll::Ready(None);
+        };
         loop {
             match ready!(Pin::new(&mut *rest).poll_frame(context)) {
                 None => {
@@ -100,7 +106,9 @@ impl Body for RequestBody {
                 }
                 Some(Err(error)) => return Poll::Ready(Some(Err(error))),
                 Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
                     this.meter.count(&data);
                     if rest.is_end_stream() {
                         this.meter.finish();
@@ -116,8 +124,14 @@ impl Body for RequestBody {
     }
 
     fn size_hint(&self) -> SizeHint {
-        let prefix = self.prefix.as_ref().map_or(0, |bytes| u64::try_from(bytes.len()).unwrap_or(0));
-        let rest = self.rest.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let prefix = self
+            .prefix
+            .as_ref()
+            .map_or(0, |bytes| u64::try_from(bytes.len()).unwrap_or(0));
+        let rest = self
+            .rest
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
         let mut hint = SizeHint::new();
         hint.set_lower(rest.lower().saturating_add(prefix));
         if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(prefix)) {
@@ -154,7 +168,11 @@ impl ResponseBody {
 
     /// Streams an upstream's body and ends the record with it.
     pub fn upstream(incoming: Incoming, lease: Lease, ending: Ending) -> Self {
-        let mut body = Streaming { incoming, lease: Some(lease), ending };
+        let mut body = Streaming {
+            incoming,
+            lease: Some(lease),
+            ending,
+        };
         if body.incoming.is_end_stream() {
             body.finish();
             return Self::Own(None);
@@ -171,7 +189,10 @@ impl Streaming {
         self.ending.complete();
     }
 
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    fn poll(
+        &mut self,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         loop {
             match ready!(Pin::new(&mut self.incoming).poll_frame(context)) {
                 None => {
@@ -184,7 +205,9 @@ impl Streaming {
                     return Poll::Ready(Some(Err(error)));
                 }
                 Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else { continue };
+                    let Ok(data) = frame.into_data() else {
+                        continue;
+                    };
                     self.ending.count(data.len());
                     if self.incoming.is_end_stream() {
                         self.finish();
@@ -220,7 +243,9 @@ impl Body for ResponseBody {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(
-                bytes.as_ref().map_or(0, |bytes| u64::try_from(bytes.len()).unwrap_or(0)),
+                bytes
+                    .as_ref()
+                    .map_or(0, |bytes| u64::try_from(bytes.len()).unwrap_or(0)),
             ),
             Self::Upstream(body) => body.incoming.size_hint(),
         }

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use policy::record::Record;
 
+use super::Live;
 use super::body::Meter;
 use crate::gate::Gate;
 
@@ -17,12 +18,20 @@ pub struct Ending {
     started: Instant,
     sent: Arc<Meter>,
     received: u64,
+    live: Live,
 }
 
 impl Ending {
     /// `record` is the response line so far, `sent` counts the request's body.
-    pub fn new(gate: Arc<Gate>, record: Record, sent: Arc<Meter>) -> Self {
-        Self { gate, record: Some(Box::new(record)), started: Instant::now(), sent, received: 0 }
+    pub fn new(gate: Arc<Gate>, record: Record, sent: Arc<Meter>, live: Live) -> Self {
+        Self {
+            gate,
+            record: Some(Box::new(record)),
+            started: Instant::now(),
+            sent,
+            received: 0,
+            live,
+        }
     }
 
     /// What the client is about to read.
@@ -35,7 +44,9 @@ impl Ending {
 
     /// More of the response's body has gone by.
     pub fn count(&mut self, bytes: usize) {
-        self.received = self.received.saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+        self.received = self
+            .received
+            .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
     }
 
     /// The exchange ended as it should.
@@ -58,7 +69,10 @@ impl Ending {
     }
 
     fn write(&mut self, reason: Option<&str>) {
-        let Some(mut record) = self.record.take() else { return };
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
+        self.live.over();
         record.time = crate::audit::now();
         record.bytes_in = Some(self.sent.bytes());
         record.bytes_out = Some(self.received);

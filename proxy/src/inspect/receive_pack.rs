@@ -32,7 +32,9 @@ pub struct Commands {
 impl Commands {
     /// Whether the client reads a status report, in which a refusal can be told per reference.
     pub fn reports_status(&self) -> bool {
-        self.capabilities.iter().any(|word| word == "report-status" || word == "report-status-v2")
+        self.capabilities
+            .iter()
+            .any(|word| word == "report-status" || word == "report-status-v2")
     }
 
     /// Whether the client wants its answers multiplexed on the side band.
@@ -55,7 +57,9 @@ impl Reader {
     pub fn advance(&mut self, prefix: &[u8]) -> Progress {
         loop {
             let rest = prefix.get(self.parsed..).unwrap_or_default();
-            let Some(digits) = rest.get(..4) else { return Progress::More };
+            let Some(digits) = rest.get(..4) else {
+                return Progress::More;
+            };
             let Some(length) = pkt_length(digits) else {
                 return unreadable("a pkt-line does not begin with four hexadecimal digits");
             };
@@ -68,7 +72,9 @@ impl Reader {
             if length <= 4 {
                 return unreadable("the command section contains a special or empty pkt-line");
             }
-            let Some(line) = rest.get(4..length) else { return Progress::More };
+            let Some(line) = rest.get(4..length) else {
+                return Progress::More;
+            };
             if let Err(problem) = self.line(line) {
                 return unreadable(problem);
             }
@@ -91,7 +97,11 @@ impl Reader {
             self.capabilities = words.split_whitespace().map(str::to_owned).collect();
         }
         if let Some(object) = command.strip_prefix("shallow ") {
-            return if is_object_id(object) { Ok(()) } else { Err("a shallow line names no object") };
+            return if is_object_id(object) {
+                Ok(())
+            } else {
+                Err("a shallow line names no object")
+            };
         }
         if command.starts_with("push-cert") {
             return Err("signed pushes (push-cert) are not understood by the gate");
@@ -121,7 +131,9 @@ fn unreadable(problem: &str) -> Progress {
 
 fn is_object_id(text: &str) -> bool {
     (text.len() == 40 || text.len() == 64)
-        && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+        && text
+            .bytes()
+            .all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// The length that four hexadecimal digits state, themselves included.
@@ -137,7 +149,10 @@ fn pkt_length(digits: &[u8]) -> Option<usize> {
 pub fn rejection(commands: &Commands, reason: &str, message: &str) -> Vec<u8> {
     let mut report = Vec::new();
     pkt(&mut report, b"unpack ok\n");
-    let reason: String = reason.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let reason: String = reason
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
     for update in &commands.updates {
         // A pkt-line holds 65,516 bytes; reference names come from pkt-lines of that size, so the reason is what is cut.
         let room = 60_000_usize.saturating_sub(update.name.len());
@@ -200,7 +215,9 @@ mod tests {
             format!("{A} {Z} refs/heads/old\n"),
         ]);
         bytes.extend_from_slice(b"PACK\x00\x00garbage");
-        let Progress::Done(commands) = read(&bytes) else { panic!("not read") };
+        let Progress::Done(commands) = read(&bytes) else {
+            panic!("not read")
+        };
         assert_eq!(commands.updates.len(), 2);
         assert_eq!(commands.updates[0].name, "refs/heads/agent/x");
         assert_eq!(commands.updates[1].new, Z);
@@ -212,15 +229,22 @@ mod tests {
         let bytes = section(&[format!("{Z} {A} refs/heads/agent/x\0 report-status")]);
         let mut reader = Reader::default();
         for end in 0..bytes.len() {
-            assert!(matches!(reader.advance(&bytes[..end]), Progress::More), "at {end}");
+            assert!(
+                matches!(reader.advance(&bytes[..end]), Progress::More),
+                "at {end}"
+            );
         }
-        let Progress::Done(commands) = reader.advance(&bytes) else { panic!("not read") };
+        let Progress::Done(commands) = reader.advance(&bytes) else {
+            panic!("not read")
+        };
         assert_eq!(commands.updates.len(), 1);
     }
 
     #[test]
     fn the_probe_of_a_large_push_is_a_section_without_commands() {
-        let Progress::Done(commands) = read(b"0000") else { panic!("not read") };
+        let Progress::Done(commands) = read(b"0000") else {
+            panic!("not read")
+        };
         assert!(commands.updates.is_empty());
     }
 
@@ -248,9 +272,14 @@ mod tests {
             format!("{Z} {A} refs/heads/main\0 report-status"),
             format!("{Z} {A} refs/heads/other"),
         ]);
-        let Progress::Done(commands) = read(&bytes) else { panic!("not read") };
+        let Progress::Done(commands) = read(&bytes) else {
+            panic!("not read")
+        };
         let report = String::from_utf8(rejection(&commands, "not\nhere", "text")).unwrap();
         assert!(report.contains("ng refs/heads/main not here\n"), "{report}");
-        assert!(report.contains("ng refs/heads/other not here\n"), "{report}");
+        assert!(
+            report.contains("ng refs/heads/other not here\n"),
+            "{report}"
+        );
     }
 }

@@ -20,7 +20,11 @@ pub fn resolved(address: IpAddr) -> Result<(), Forbidden> {
         IpAddr::V4(v4) => is_public_v4(v4),
         IpAddr::V6(v6) => is_public_v6(v6),
     };
-    if public { Ok(()) } else { Err(Forbidden::NotPublic) }
+    if public {
+        Ok(())
+    } else {
+        Err(Forbidden::NotPublic)
+    }
 }
 
 /// Judges an address that a service names itself: only metadata endpoints are refused.
@@ -32,7 +36,11 @@ pub fn named(address: IpAddr) -> Result<(), Forbidden> {
                 || embedded_v4(v6).is_some_and(is_metadata_v4)
         }
     };
-    if metadata { Err(Forbidden::Metadata) } else { Ok(()) }
+    if metadata {
+        Err(Forbidden::Metadata)
+    } else {
+        Ok(())
+    }
 }
 
 fn is_metadata_v4(address: Ipv4Addr) -> bool {
@@ -93,28 +101,69 @@ mod tests {
 
     #[test]
     fn public_addresses_pass_and_everything_special_does_not() {
-        for text in ["140.82.121.4", "1.1.1.1", "2606:4700::1111", "2a00:1450:4001::200e"] {
+        for text in [
+            "140.82.121.4",
+            "1.1.1.1",
+            "2606:4700::1111",
+            "2a00:1450:4001::200e",
+        ] {
             assert_eq!(resolved(text.parse().unwrap()), Ok(()), "{text}");
         }
         for text in [
-            "0.0.0.0", "10.0.0.5", "100.64.0.1", "127.0.0.1", "169.254.1.1", "172.16.0.1",
-            "172.31.255.255", "192.0.0.1", "192.168.1.1", "198.18.0.1", "224.0.0.1",
-            "255.255.255.255", "::", "::1", "::ffff:8.8.8.8", "::ffff:127.0.0.1", "64:ff9b::7f00:1",
-            "64:ff9b::808:808", "2002:7f00:1::", "2001::1", "2001:db8::1", "fc00::1", "fd12::1",
-            "fe80::1", "fec0::1", "ff02::1",
+            "0.0.0.0",
+            "10.0.0.5",
+            "100.64.0.1",
+            "127.0.0.1",
+            "169.254.1.1",
+            "172.16.0.1",
+            "172.31.255.255",
+            "192.0.0.1",
+            "192.168.1.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "::ffff:8.8.8.8",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+            "64:ff9b::808:808",
+            "2002:7f00:1::",
+            "2001::1",
+            "2001:db8::1",
+            "fc00::1",
+            "fd12::1",
+            "fe80::1",
+            "fec0::1",
+            "ff02::1",
         ] {
-            assert_eq!(resolved(text.parse().unwrap()), Err(Forbidden::NotPublic), "{text}");
+            assert_eq!(
+                resolved(text.parse().unwrap()),
+                Err(Forbidden::NotPublic),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn metadata_is_refused_even_when_a_service_names_it() {
         for text in [
-            "169.254.169.254", "100.100.100.200", "fd00:ec2::254", "::ffff:169.254.169.254",
+            "169.254.169.254",
+            "100.100.100.200",
+            "fd00:ec2::254",
+            "::ffff:169.254.169.254",
             "64:ff9b::a9fe:a9fe",
         ] {
-            assert_eq!(named(text.parse().unwrap()), Err(Forbidden::Metadata), "{text}");
+            assert_eq!(
+                named(text.parse().unwrap()),
+                Err(Forbidden::Metadata),
+                "{text}"
+            );
         }
-        assert_eq!(named("10.0.0.5".parse().unwrap()), Ok(()), "control: a named private address");
+        assert_eq!(
+            named("10.0.0.5".parse().unwrap()),
+            Ok(()),
+            "control: a named private address"
+        );
     }
 }

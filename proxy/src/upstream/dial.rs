@@ -10,7 +10,10 @@ use tokio::time::{Instant, timeout_at};
 use super::UpstreamError;
 
 /// Tries `addresses` in order until one connects; all of them share one deadline.
-#[allow(clippy::disallowed_methods, reason = "this is the one function that dials")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "this is the one function that dials"
+)]
 pub(super) async fn tcp(
     addresses: &[SocketAddr],
     limit: Duration,
@@ -24,12 +27,20 @@ pub(super) async fn tcp(
         match timeout_at(share, TcpStream::connect(address)).await {
             Ok(Ok(stream)) => {
                 if let Err(error) = stream.set_nodelay(true) {
-                    last = UpstreamError::Connect { address: *address, source: error };
+                    last = UpstreamError::Connect {
+                        address: *address,
+                        source: error,
+                    };
                     continue;
                 }
                 return Ok((stream, *address));
             }
-            Ok(Err(source)) => last = UpstreamError::Connect { address: *address, source },
+            Ok(Err(source)) => {
+                last = UpstreamError::Connect {
+                    address: *address,
+                    source,
+                }
+            }
             Err(_) => last = UpstreamError::ConnectTimeout(*address),
         }
     }

@@ -79,7 +79,11 @@ const MOST_KEYS: usize = 1024;
 impl Pool {
     /// Keeps up to `most` connections per key, each for up to `keep`.
     pub(super) fn new(most: usize, keep: Duration) -> Self {
-        Self { idle: Mutex::default(), most, keep }
+        Self {
+            idle: Mutex::default(),
+            most,
+            keep,
+        }
     }
 
     /// The most recently used live connection for `key`.
@@ -106,13 +110,18 @@ impl Pool {
         }
         let kept = idle.entry(key).or_default();
         if kept.len() < self.most {
-            kept.push(Idle { connection, since: Instant::now() });
+            kept.push(Idle {
+                connection,
+                since: Instant::now(),
+            });
         }
     }
 
     /// Closes what has been idle for too long or was closed by the far end.
     pub(super) fn sweep(&self) {
-        self.retain(|_, kept| !kept.connection.sender.is_closed() && kept.since.elapsed() < self.keep);
+        self.retain(|_, kept| {
+            !kept.connection.sender.is_closed() && kept.since.elapsed() < self.keep
+        });
     }
 
     /// Closes everything that `owner` left behind.

@@ -17,7 +17,9 @@ pub(super) struct Resolver {
 
 impl std::fmt::Debug for Resolver {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Resolver").field("usable", &self.inner.is_some()).finish()
+        f.debug_struct("Resolver")
+            .field("usable", &self.inner.is_some())
+            .finish()
     }
 }
 
@@ -77,7 +79,10 @@ fn judged(mut found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, Upstream
     }
     found.sort_by_key(IpAddr::is_ipv6);
     found.truncate(8);
-    Ok(found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+    Ok(found
+        .into_iter()
+        .map(|address| SocketAddr::new(address, port))
+        .collect())
 }
 
 #[cfg(test)]
@@ -88,7 +93,10 @@ mod tests {
     fn one_private_answer_spoils_the_lookup() {
         let public: IpAddr = "140.82.121.4".parse().unwrap();
         let private: IpAddr = "10.0.0.5".parse().unwrap();
-        assert_eq!(judged(vec![public], 443).unwrap(), ["140.82.121.4:443".parse().unwrap()]);
+        assert_eq!(
+            judged(vec![public], 443).unwrap(),
+            ["140.82.121.4:443".parse().unwrap()]
+        );
         assert!(matches!(
             judged(vec![public, private], 443),
             Err(UpstreamError::NotPublic(address)) if address == private

@@ -31,7 +31,10 @@ pub(super) struct Trust {
 
 impl Trust {
     pub(super) fn of(tls: &UpstreamTls) -> Self {
-        Self { ca_file: tls.ca_file.clone(), pin: tls.pin.map(|pin| pin.0) }
+        Self {
+            ca_file: tls.ca_file.clone(),
+            pin: tls.pin.map(|pin| pin.0),
+        }
     }
 }
 
@@ -45,16 +48,26 @@ impl Verifiers {
         }
         let (_, ignored) = system.add_parsable_certificates(found.certs);
         if system.is_empty() {
-            tracing::warn!(ignored, "the system has no root certificates: only services with ca_file or pin are reachable");
+            tracing::warn!(
+                ignored,
+                "the system has no root certificates: only services with ca_file or pin are reachable"
+            );
         }
-        Self { provider, system, built: Mutex::default() }
+        Self {
+            provider,
+            system,
+            built: Mutex::default(),
+        }
     }
 
     /// The configuration for `trust`, built on first use. A CA file that cannot be read is an error each time, so that a
     /// repaired file needs no restart.
     pub(super) fn config(&self, trust: &Trust) -> Result<Arc<ClientConfig>, UpstreamError> {
-        if let Some(config) =
-            self.built.lock().unwrap_or_else(PoisonError::into_inner).get(trust)
+        if let Some(config) = self
+            .built
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .get(trust)
         {
             return Ok(Arc::clone(config));
         }
@@ -70,7 +83,10 @@ impl Verifiers {
 
     /// Forgets what was built, so that changed CA files count from the next connection on.
     pub(super) fn forget(&self) {
-        self.built.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.built
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clear();
     }
 
     fn build(&self, trust: &Trust) -> Result<ClientConfig, UpstreamError> {
@@ -85,16 +101,23 @@ impl Verifiers {
                     provider: Arc::clone(&self.provider),
                 }))
                 .with_no_client_auth(),
-            None => builder.with_root_certificates(self.roots(trust)?).with_no_client_auth(),
+            None => builder
+                .with_root_certificates(self.roots(trust)?)
+                .with_no_client_auth(),
         };
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(config)
     }
 
     fn roots(&self, trust: &Trust) -> Result<RootCertStore, UpstreamError> {
-        let Some(file) = &trust.ca_file else { return Ok(self.system.clone()) };
+        let Some(file) = &trust.ca_file else {
+            return Ok(self.system.clone());
+        };
         let mut roots = RootCertStore::empty();
-        let problem = |reason: String| UpstreamError::CaFile { file: file.clone(), reason };
+        let problem = |reason: String| UpstreamError::CaFile {
+            file: file.clone(),
+            reason,
+        };
         let certificates = CertificateDer::pem_file_iter(file)
             .and_then(Iterator::collect::<Result<Vec<_>, _>>)
             .map_err(|error| problem(error.to_string()))?;
@@ -102,7 +125,9 @@ impl Verifiers {
             return Err(problem("it holds no certificate".to_owned()));
         }
         for certificate in certificates {
-            roots.add(certificate).map_err(|error| problem(error.to_string()))?;
+            roots
+                .add(certificate)
+                .map_err(|error| problem(error.to_string()))?;
         }
         Ok(roots)
     }
@@ -125,10 +150,10 @@ impl ServerCertVerifier for Pinned {
         _ocsp_response: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = webpki::EndEntityCert::try_from(end_entity)
-            .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding))?;
-        let found: [u8; 32] =
-            Sha256::digest(certificate.subject_public_key_info().as_ref()).into();
+        let certificate = webpki::EndEntityCert::try_from(end_entity).map_err(|_| {
+            rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding)
+        })?;
+        let found: [u8; 32] = Sha256::digest(certificate.subject_public_key_info().as_ref()).into();
         if found == self.digest {
             Ok(ServerCertVerified::assertion())
         } else {
@@ -167,6 +192,8 @@ impl ServerCertVerifier for Pinned {
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.provider
+            .signature_verification_algorithms
+            .supported_schemes()
     }
 }
