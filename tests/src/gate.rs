@@ -90,6 +90,12 @@ impl Gate {
         }
         let text = gate.configuration(agents, credentials, boundary);
         host::file(&gate.config(), &text, 0, 0o644);
+        Program::new(binaries::path("portcullis-proxy"))
+            .args(["ca", "init", "--config"])
+            .arg(gate.config())
+            .as_uid(uid)
+            .run()
+            .ok();
         gate
     }
 
@@ -107,7 +113,7 @@ impl Gate {
     /// Starts it and waits until it serves or has ended; the error is its log.
     pub fn try_start(&mut self, netns: &Netns) -> Result<(), String> {
         let mut child = Program::new(binaries::path("portcullis-proxy"))
-            .args(["serve", "--config"])
+            .args(["run", "--config"])
             .arg(self.config())
             .as_uid(self.uid)
             .in_netns(netns)
