@@ -29,6 +29,24 @@ pub enum Health {
     Down(String),
 }
 
+/// A call of the gate's program with this instance's configuration.
+#[must_use]
+pub fn gate(instance: &Instance, arguments: &[&str]) -> Call {
+    Call::new(instance.layout.binary("portcullis-proxy"))
+        .args(arguments.iter().copied())
+        .arg("--config")
+        .arg(instance.layout.config("proxy"))
+}
+
+/// A call of the orchestrator's program with this instance's configuration.
+#[must_use]
+pub fn orchestrator(instance: &Instance, arguments: &[&str]) -> Call {
+    Call::new(instance.layout.binary("portcullis-orchestrator"))
+        .arg("--config")
+        .arg(instance.layout.config("orchestrator"))
+        .args(arguments.iter().copied())
+}
+
 /// How the service is now.
 #[must_use]
 pub fn health(instance: &Instance, by_systemd: bool, key: &str) -> Health {

@@ -72,16 +72,6 @@ pub const TABLE: &[Entry] = &[
         "proxy",
         "What left and what was refused: tail, query",
     ),
-    entry(
-        "secret",
-        "proxy",
-        "Credentials: which there are and whether they are usable",
-    ),
-    entry(
-        "hold",
-        "proxy",
-        "Requests that wait for a person's decision",
-    ),
     entry("ca", "proxy", "The gate's certificate authority"),
     entry("gate", "proxy", "Everything else of portcullis-proxy"),
     entry(
@@ -110,6 +100,21 @@ pub fn find(word: &str) -> Option<&'static Entry> {
     TABLE.iter().find(|entry| entry.word == word)
 }
 
+/// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
+/// programs take it in front of everything.
+const GATE_LEAVES: [&[&str]; 10] = [
+    &["audit", "query"],
+    &["audit", "tail"],
+    &["ca", "export"],
+    &["ca", "init"],
+    &["check"],
+    &["policy", "check"],
+    &["reload"],
+    &["run"],
+    &["runs"],
+    &["status"],
+];
+
 /// The sibling's arguments: its word, what the person typed, and the instance's configuration unless a `--config` is
 /// among it. Everything after `--` belongs to somebody else and is not looked at.
 #[must_use]
@@ -119,16 +124,32 @@ pub fn arguments(entry: &Entry, typed: &[OsString], config: Option<&Path>) -> Ve
         arguments.push(entry.word.into());
     }
     arguments.extend(typed.iter().cloned());
-    let own = typed
+    let own = arguments
         .iter()
         .take_while(|argument| *argument != "--")
         .count();
-    let given = typed[..own].iter().any(|argument| {
+    let given = arguments[..own].iter().any(|argument| {
         let text = argument.to_string_lossy();
         text == "--config" || text.starts_with("--config=")
     });
-    if let Some(config) = config.filter(|_| !given) {
-        arguments.splice(0..0, ["--config".into(), config.into()]);
+    let Some(config) = config.filter(|_| !given) else {
+        return arguments;
+    };
+    let place = match entry.component {
+        "proxy" => {
+            let takes_it = GATE_LEAVES.iter().any(|leaf| {
+                arguments.len() >= leaf.len()
+                    && leaf
+                        .iter()
+                        .zip(&arguments)
+                        .all(|(word, typed)| typed == word)
+            });
+            takes_it.then_some(own)
+        }
+        _ => Some(0),
+    };
+    if let Some(place) = place {
+        arguments.splice(place..place, ["--config".into(), config.into()]);
     }
     arguments
 }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use thiserror::Error;
 
+use crate::control;
 use crate::file::{self, Access, FileError};
 use crate::instance::Instance;
 use crate::output::{data, say, say_part};
@@ -121,11 +122,7 @@ fn bundle(instance: &Instance) -> Result<PathBuf, FileError> {
 }
 
 fn orchestrator(instance: &Instance, arguments: &[&str]) -> Result<Value, GateTestError> {
-    let text = Call::new(instance.layout.binary("portcullis-orchestrator"))
-        .arg("--config")
-        .arg(instance.layout.config("orchestrator"))
-        .args(arguments.iter().copied())
-        .run()?;
+    let text = control::orchestrator(instance, arguments).run()?;
     serde_json::from_str(&text).map_err(|_| GateTestError::Answer {
         command: arguments.join(" "),
         wanted: "JSON",
@@ -232,11 +229,7 @@ fn wait(instance: &Instance, ticket: &str) -> Result<String, GateTestError> {
 }
 
 fn timeline(instance: &Instance, ticket: &str) -> Result<String, GateTestError> {
-    Ok(Call::new(instance.layout.binary("portcullis-orchestrator"))
-        .arg("--config")
-        .arg(instance.layout.config("orchestrator"))
-        .args(["ticket", "timeline", ticket])
-        .run()?)
+    Ok(control::orchestrator(instance, &["ticket", "timeline", ticket]).run()?)
 }
 
 fn judge(instance: &Instance, status: &str, timeline: &str) -> Vec<Check> {

@@ -117,7 +117,7 @@ fn proxy(instance: &Instance) -> Service {
     let layout = &instance.layout;
     let config = layout.config("proxy");
     let program = layout.binary("portcullis-proxy");
-    let mut arguments = vec!["serve".to_owned()];
+    let mut arguments = vec!["run".to_owned()];
     arguments.extend(config_argument(config.clone()));
     Service {
         key: "proxy",

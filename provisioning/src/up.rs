@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use thiserror::Error;
 
+use crate::control;
 use crate::gate_test::{self, GateTestError};
 use crate::instance::{DEFAULT_NAME, Instance, InstanceError, Record, STAND_IN_REPO};
 use crate::layout::Layout;
 use crate::output;
 use crate::site::Site;
-use crate::step::{self, Failure, Step, binaries};
+use crate::step::{self, Failure, Step, StepError, binaries};
 
 /// The gate's port where nothing else has it.
 const GATE_PORT: u16 = 3128;
@@ -46,6 +47,8 @@ pub enum UpError {
     NoBinary(PathBuf),
     #[error("no free port on the loopback interface")]
     NoPort(#[source] std::io::Error),
+    #[error("the stand-in does not stop")]
+    StandIn(#[from] StepError),
     #[error(transparent)]
     Step(#[from] Failure),
     #[error(transparent)]
@@ -75,6 +78,9 @@ fn carry_out(wanted: &Wanted) -> Result<bool, UpError> {
         },
         site.instance.upstream_host()
     ));
+    if !site.instance.has_stand_in() && control::stop(&site.instance, site.systemd, "stand-in")? {
+        output::say("stopped the stand-in, whose place github.com takes");
+    }
     let steps = steps(&site);
     let changed = step::carry_out(&steps, &site)?;
     let seconds = began.elapsed().as_secs_f32();

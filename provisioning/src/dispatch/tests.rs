@@ -58,6 +58,25 @@ fn the_instance_s_configuration_is_given_unless_the_person_gave_one() {
 }
 
 #[test]
+fn the_gate_s_program_takes_it_behind_the_commands_that_read_it() {
+    let config = Some(Path::new("/c.toml"));
+    let with = |word: &str, typed: &[&str]| arguments(find(word).unwrap(), &strings(typed), config);
+    assert_eq!(
+        with("audit", &["tail", "-f"]),
+        strings(&["audit", "tail", "-f", "--config", "/c.toml"])
+    );
+    assert_eq!(
+        with("gate", &["status"]),
+        strings(&["status", "--config", "/c.toml"])
+    );
+    assert_eq!(
+        with("policy", &["explain", "GET"]),
+        strings(&["policy", "explain", "GET"])
+    );
+    assert_eq!(with("audit", &["--help"]), strings(&["audit", "--help"]));
+}
+
+#[test]
 fn a_slip_of_the_finger_gets_the_nearest_name() {
     let text = unknown("tikcet", &["up", "down", "status"]).to_string();
     assert!(text.contains("did you mean ticket"), "{text}");

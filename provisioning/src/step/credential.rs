@@ -1,7 +1,7 @@
 //! The upstream token where the gate alone can read it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{State, Step, StepError, doing};
 use crate::file::{self, FileError};
@@ -23,6 +23,16 @@ fn target(site: &Site) -> PathBuf {
     site.instance.layout.credentials().join("github")
 }
 
+/// The value without the line end that editors and `echo` put behind it.
+fn token(source: &Path) -> Result<Vec<u8>, StepError> {
+    let text = fs::read(source).map_err(FileError::new("read", source))?;
+    let value = text.trim_ascii();
+    if value.is_empty() {
+        return Err(StepError::Said(format!("{} is empty", source.display())));
+    }
+    Ok(value.to_vec())
+}
+
 impl Step for Credential {
     fn name(&self) -> String {
         "credential".to_owned()
@@ -36,8 +46,7 @@ impl Step for Credential {
         let mut problems = Vec::new();
         problems.extend(access.difference(&target));
         if let Some(source) = source(site).filter(|_| problems.is_empty()) {
-            let wanted = fs::read(&source).map_err(FileError::new("read", &source))?;
-            if fs::read(&target).map_err(FileError::new("read", &target))? != wanted {
+            if fs::read(&target).map_err(FileError::new("read", &target))? != token(&source)? {
                 problems.push(format!("{} holds another value", target.display()));
             }
         }
@@ -52,10 +61,7 @@ impl Step for Credential {
         let source = source(site)
             .or_else(|| target.exists().then(|| target.clone()))
             .ok_or_else(|| StepError::Said("no token was given".to_owned()))?;
-        let token = fs::read(&source).map_err(FileError::new("read", &source))?;
-        if token.iter().all(u8::is_ascii_whitespace) {
-            return Err(StepError::Said(format!("{} is empty", source.display())));
-        }
+        let token = token(&source)?;
         doing(&format!("{}, readable by the gate alone", target.display()));
         Ok(file::write(&target, &token, access)?)
     }

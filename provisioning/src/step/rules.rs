@@ -5,10 +5,10 @@ use std::fs;
 use serde_json::Value;
 
 use super::{State, Step, StepError, doing};
+use crate::control;
 use crate::file::{self, Access};
 use crate::instance::Instance;
 use crate::manifest::{Manifest, Standing};
-use crate::process::Call;
 use crate::site::Site;
 
 /// `policies/default.toml`.
@@ -91,13 +91,6 @@ impl Step for Rules {
 #[derive(Debug)]
 pub struct Loaded;
 
-fn gate(site: &Site) -> Call {
-    let layout = &site.instance.layout;
-    Call::new(layout.binary("portcullis-proxy"))
-        .arg("--config")
-        .arg(layout.config("proxy"))
-}
-
 impl Step for Loaded {
     fn name(&self) -> String {
         "policy in use".to_owned()
@@ -106,7 +99,7 @@ impl Step for Loaded {
     fn check(&self, site: &Site) -> Result<State, StepError> {
         let path = site.instance.layout.policies().join("default.toml");
         let wanted = file::hash(&fs::read(&path).map_err(file::FileError::new("read", &path))?);
-        let answer = gate(site).args(["status", "--json"]).run()?;
+        let answer = control::gate(&site.instance, &["status", "--json"]).run()?;
         let status: Value = serde_json::from_str(&answer)
             .map_err(|_| StepError::Said(format!("the gate's status is not JSON: {answer}")))?;
         Ok(State::from_problems(
@@ -123,7 +116,7 @@ impl Step for Loaded {
 
     fn apply(&self, site: &Site) -> Result<(), StepError> {
         doing("tell the gate to read it again");
-        gate(site).arg("reload").run()?;
+        control::gate(&site.instance, &["reload"]).run()?;
         Ok(())
     }
 
