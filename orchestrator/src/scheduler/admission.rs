@@ -1,0 +1,134 @@
+//! Whether a request for an agent's attention becomes a queued wake.
+
+use crate::model::{AgentStatus, Reason, Status};
+
+/// What is known when somebody asks.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// Why it is asked.
+    pub reason: Reason,
+    /// The asking run belongs to the very agent that would be woken.
+    pub by_target: bool,
+    /// The agent's state.
+    pub agent: AgentStatus,
+    /// The ticket's status, if it is about one.
+    pub ticket: Option<Status>,
+    /// The wake that waits for the same agent and ticket.
+    pub queued: Option<String>,
+    /// The agent's live run.
+    pub live_run: Option<String>,
+    /// Wakes of this agent that wait.
+    pub waiting: i64,
+    /// How many may.
+    pub cap: i64,
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admission {
+    /// It waits for a run.
+    Queue,
+    /// It becomes part of the wake that waits.
+    MergeInto(String),
+    /// It becomes part of the run that is live.
+    MergeIntoRun(String),
+    /// It leads to nothing, for this reason.
+    Refuse {
+        /// Stable name of the gate that is shut.
+        gate: &'static str,
+        /// The fact that shuts it.
+        fact: String,
+    },
+}
+
+/// Judges one request. Pure; the order of the checks is the order of their reasons' weight.
+#[must_use]
+pub fn judge(facts: Facts) -> Admission {
+    if facts.by_target && facts.reason != Reason::Corrective {
+        return refuse("not_own_write", "an agent's own writes never wake it".into());
+    }
+    if facts.agent == AgentStatus::Terminated {
+        return refuse("agent_exists", "the agent is terminated".into());
+    }
+    if let Some(status) = facts.ticket
+        && status.is_terminal()
+        && facts.reason != Reason::Mentioned
+    {
+        return refuse("ticket_open", format!("the ticket is {status}; reopen it first"));
+    }
+    if facts.ticket == Some(Status::Backlog) && facts.reason != Reason::Mentioned {
+        return refuse("ticket_ready", "the ticket is in the backlog; move it to todo".into());
+    }
+    if let Some(waiting) = facts.queued {
+        return Admission::MergeInto(waiting);
+    }
+    if facts.ticket.is_none()
+        && let Some(run) = facts.live_run
+    {
+        return Admission::MergeIntoRun(run);
+    }
+    if facts.waiting >= facts.cap {
+        return refuse("queue_cap", format!("{} wakes of this agent wait already", facts.waiting));
+    }
+    Admission::Queue
+}
+
+fn refuse(gate: &'static str, fact: String) -> Admission {
+    Admission::Refuse { gate, fact }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            reason: Reason::Commented,
+            by_target: false,
+            agent: AgentStatus::Active,
+            ticket: Some(Status::Todo),
+            queued: None,
+            live_run: None,
+            waiting: 0,
+            cap: 10,
+        }
+    }
+
+    #[test]
+    fn another_persons_comment_queues_and_the_second_merges() {
+        assert_eq!(judge(facts()), Admission::Queue);
+        let second = Facts { queued: Some("w".into()), ..facts() };
+        assert_eq!(judge(second), Admission::MergeInto("w".into()));
+    }
+
+    #[test]
+    fn own_writes_wake_nobody() {
+        let own = Facts { by_target: true, ..facts() };
+        assert!(matches!(judge(own), Admission::Refuse { gate: "not_own_write", .. }));
+    }
+
+    #[test]
+    fn a_wake_during_a_run_waits_but_a_bare_one_joins_the_run() {
+        let during = Facts { live_run: Some("r".into()), ..facts() };
+        assert_eq!(judge(during.clone()), Admission::Queue);
+        let bare = Facts { ticket: None, reason: Reason::OnDemand, ..during };
+        assert_eq!(judge(bare), Admission::MergeIntoRun("r".into()));
+    }
+
+    #[test]
+    fn finished_and_parked_tickets_wake_nobody() {
+        for status in [Status::Done, Status::Cancelled, Status::Backlog] {
+            let shut = Facts { ticket: Some(status), ..facts() };
+            assert!(matches!(judge(shut), Admission::Refuse { .. }), "{status}");
+        }
+        for status in [Status::InReview, Status::Blocked, Status::InProgress] {
+            assert_eq!(judge(Facts { ticket: Some(status), ..facts() }), Admission::Queue);
+        }
+    }
+
+    #[test]
+    fn the_queue_is_capped() {
+        let full = Facts { waiting: 10, ..facts() };
+        assert!(matches!(judge(full), Admission::Refuse { gate: "queue_cap", .. }));
+    }
+}

@@ -1,0 +1,226 @@
+//! Companies and agents.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::json;
+
+use super::journal::About;
+use super::{StoreError, Writer, new_id};
+use crate::model::agent::NewAgent;
+use crate::model::{Agent, AgentStatus, Company, Refusal, text};
+
+const AGENT: &str = "id, company, name, role, title, status, profile, reports_to, adapter, \
+                     created_at, updated_at";
+
+/// Creates a company. `prefix` is the first half of its ticket identifiers; derived from the name
+/// when absent.
+pub fn create_company(
+    w: &mut Writer<'_>,
+    name: &str,
+    prefix: Option<&str>,
+) -> Result<Company, StoreError> {
+    let name = text::line("name", name, text::NAME)?;
+    let wanted: String = match prefix {
+        Some(prefix) => prefix.to_ascii_uppercase(),
+        None => {
+            let letters = name.chars().filter(char::is_ascii_alphabetic).take(3);
+            letters.map(|c| c.to_ascii_uppercase()).collect()
+        }
+    };
+    let fits = (2..=6).contains(&wanted.len()) && wanted.bytes().all(|b| b.is_ascii_uppercase());
+    if !fits {
+        return Err(Refusal::invalid(
+            "prefix must be two to six letters; give one where the name does not yield it",
+        )
+        .into());
+    }
+    let taken: Option<String> = w
+        .query_row(
+            "SELECT name FROM companies WHERE name = ?1 OR prefix = ?2",
+            params![name, wanted],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if let Some(other) = taken {
+        return Err(Refusal::conflict(
+            "company_exists",
+            format!("company `{other}` already has this name or the prefix {wanted}"),
+        )
+        .into());
+    }
+    let company = Company { id: new_id(), name, prefix: wanted, created_at: w.now };
+    w.execute(
+        "INSERT INTO companies (id, name, prefix, created_at) VALUES (?, ?, ?, ?)",
+        params![company.id, company.name, company.prefix, company.created_at],
+    )?;
+    let about = About { company: Some(&company.id), ..About::default() };
+    w.note("company.created", about, json!({ "name": company.name, "prefix": company.prefix }))?;
+    Ok(company)
+}
+
+/// All companies, oldest first.
+pub fn companies(connection: &Connection) -> Result<Vec<Company>, StoreError> {
+    let mut statement = connection
+        .prepare_cached("SELECT id, name, prefix, created_at FROM companies ORDER BY created_at, id")?;
+    let rows = statement.query_map([], company_row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// A company by id, prefix or name; `within` limits an agent to its own.
+pub fn company(
+    connection: &Connection,
+    reference: &str,
+    within: Option<&str>,
+) -> Result<Company, StoreError> {
+    let found = connection
+        .prepare_cached(
+            "SELECT id, name, prefix, created_at FROM companies
+             WHERE id = ?1 OR prefix = upper(?1) OR name = ?1",
+        )?
+        .query_row([reference], company_row)
+        .optional()?;
+    match found {
+        Some(company) if within.is_none_or(|own| own == company.id) => Ok(company),
+        Some(_) | None => Err(Refusal::missing("company").into()),
+    }
+}
+
+/// Creates an agent.
+pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent, StoreError> {
+    new.adapter.check()?;
+    let name = text::line("name", &new.name, text::NAME)?;
+    let role = text::line("role", new.role.as_deref().unwrap_or("general"), text::NAME)?;
+    let title = new.title.map(|t| text::line("title", &t, text::NAME)).transpose()?;
+    let profile = text::line("profile", new.profile.as_deref().unwrap_or("default"), 64)?;
+    if let Some(boss) = &new.reports_to {
+        get(w, boss, Some(company))?;
+    }
+    let taken: Option<i64> = w
+        .query_row(
+            "SELECT 1 FROM agents WHERE company = ? AND name = ?",
+            params![company, name],
+            |row| row.get(0),
+        )
+        .optional()?;
+    if taken.is_some() {
+        let error = format!("there is an agent `{name}` already");
+        return Err(Refusal::conflict("agent_exists", error).into());
+    }
+    let agent = Agent {
+        id: new_id(),
+        company: company.to_owned(),
+        name,
+        role,
+        title,
+        status: AgentStatus::Active,
+        profile,
+        reports_to: new.reports_to,
+        adapter: new.adapter,
+        created_at: w.now,
+        updated_at: w.now,
+    };
+    w.execute(
+        &format!("INSERT INTO agents ({AGENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+        params![
+            agent.id,
+            agent.company,
+            agent.name,
+            agent.role,
+            agent.title,
+            agent.status,
+            agent.profile,
+            agent.reports_to,
+            serde_json::to_string(&agent.adapter)?,
+            agent.created_at,
+            agent.updated_at
+        ],
+    )?;
+    let about = About { company: Some(company), ..About::default() };
+    let facts = json!({ "agent": agent.id, "name": agent.name, "profile": agent.profile,
+                        "adapter": agent.adapter.kind() });
+    w.note("agent.created", about, facts)?;
+    Ok(agent)
+}
+
+/// Pauses, resumes or terminates an agent. A terminated agent stays so.
+pub fn set_status(w: &mut Writer<'_>, id: &str, status: AgentStatus) -> Result<Agent, StoreError> {
+    let agent = get(w, id, None)?;
+    if agent.status == AgentStatus::Terminated && status != AgentStatus::Terminated {
+        return Err(Refusal::conflict("agent_terminated", "a terminated agent stays so").into());
+    }
+    w.execute(
+        "UPDATE agents SET status = ?, updated_at = ? WHERE id = ?",
+        params![status, w.now, agent.id],
+    )?;
+    let about = About { company: Some(&agent.company), ..About::default() };
+    w.note("agent.status", about, json!({ "agent": agent.id, "status": status }))?;
+    w.kick = true;
+    get(w, id, None)
+}
+
+/// An agent by id, or by name where that is unambiguous.
+pub fn get(
+    connection: &Connection,
+    reference: &str,
+    within: Option<&str>,
+) -> Result<Agent, StoreError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {AGENT} FROM agents
+         WHERE (id = ?1 OR name = ?1) AND (?2 IS NULL OR company = ?2) LIMIT 2"
+    ))?;
+    let found = statement.query_map(params![reference, within], agent_row)?;
+    let mut found: Vec<(Agent, String)> = found.collect::<Result<_, _>>()?;
+    if found.len() > 1 {
+        let error = format!("`{reference}` is an agent of several companies; use its id");
+        return Err(Refusal::conflict("ambiguous_agent", error).into());
+    }
+    match found.pop() {
+        Some((mut agent, adapter)) => {
+            agent.adapter = serde_json::from_str(&adapter)?;
+            Ok(agent)
+        }
+        None => Err(Refusal::missing("agent").into()),
+    }
+}
+
+/// The agents of a company (all companies when `None`), by name.
+pub fn list(connection: &Connection, company: Option<&str>) -> Result<Vec<Agent>, StoreError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {AGENT} FROM agents WHERE ?1 IS NULL OR company = ?1 ORDER BY name, id"
+    ))?;
+    let rows = statement.query_map([company], agent_row)?;
+    rows.map(|row| {
+        let (mut agent, adapter) = row?;
+        agent.adapter = serde_json::from_str(&adapter)?;
+        Ok(agent)
+    })
+    .collect()
+}
+
+fn company_row(row: &Row<'_>) -> rusqlite::Result<Company> {
+    Ok(Company { id: row.get(0)?, name: row.get(1)?, prefix: row.get(2)?, created_at: row.get(3)? })
+}
+
+/// The adapter is text here; the caller parses it, because that can fail for other reasons.
+fn agent_row(row: &Row<'_>) -> rusqlite::Result<(Agent, String)> {
+    use crate::model::adapter::{Adapter, Process};
+    let blank = Process {
+        command: Vec::new(),
+        bundle: None,
+        env: std::collections::BTreeMap::new(),
+        timeout_seconds: None,
+    };
+    let agent = Agent {
+        id: row.get(0)?,
+        company: row.get(1)?,
+        name: row.get(2)?,
+        role: row.get(3)?,
+        title: row.get(4)?,
+        status: row.get(5)?,
+        profile: row.get(6)?,
+        reports_to: row.get(7)?,
+        adapter: Adapter::Process(blank),
+        created_at: row.get(9)?,
+        updated_at: row.get(10)?,
+    };
+    Ok((agent, row.get(8)?))
+}

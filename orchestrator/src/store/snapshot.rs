@@ -1,0 +1,58 @@
+//! What the scheduler looks at, gathered in one consistent read.
+
+use rusqlite::{Connection, OptionalExtension};
+
+use super::{StoreError, agents, tickets, wakes};
+use crate::model::Wake;
+use crate::scheduler::{State, TicketFacts, WakeFacts};
+
+/// Every queued wake with its facts. `slices` is how many slices of host ids there are.
+pub fn state(
+    connection: &Connection,
+    slices: usize,
+    hindrance: Option<String>,
+) -> Result<State, StoreError> {
+    let held: i64 = connection
+        .prepare_cached("SELECT count(*) FROM runs WHERE slice_held = 1")?
+        .query_row([], |row| row.get(0))?;
+    let queued = wakes::all_queued(connection)?;
+    let facts = queued.iter().map(|wake| facts(connection, wake)).collect::<Result<_, _>>()?;
+    let held = usize::try_from(held).unwrap_or(usize::MAX);
+    Ok(State { wakes: facts, slices_free: slices.saturating_sub(held), hindrance })
+}
+
+/// The facts of one wake.
+pub fn facts(connection: &Connection, wake: &Wake) -> Result<WakeFacts, StoreError> {
+    let agent = agents::get(connection, &wake.agent, None)?;
+    let agent_run: Option<String> = connection
+        .prepare_cached(
+            "SELECT id FROM runs WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
+        )?
+        .query_row([&wake.agent], |row| row.get(0))
+        .optional()?;
+    let ticket = match &wake.ticket {
+        Some(id) => {
+            let ticket = tickets::get(connection, id, None)?;
+            let blockers = tickets::unresolved_blockers(connection, id)?;
+            Some(TicketFacts {
+                run: tickets::live_run(connection, id)?,
+                id: ticket.id,
+                status: ticket.status,
+                priority: ticket.priority,
+                assignee: ticket.assignee_agent,
+                blockers: blockers.into_iter().map(|b| b.identifier).collect(),
+            })
+        }
+        None => None,
+    };
+    Ok(WakeFacts {
+        wake: wake.id.clone(),
+        seq: wake.seq,
+        reason: wake.reason,
+        not_before: wake.not_before,
+        agent: agent.id,
+        agent_status: agent.status,
+        agent_run,
+        ticket,
+    })
+}

@@ -1,0 +1,279 @@
+//! Wakes: admission, merging, and what became of them.
+
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use serde_json::{Value, json};
+
+use super::journal::About;
+use super::{StoreError, Writer, agents, new_id, tickets};
+use crate::model::time::Millis;
+use crate::model::{Reason, Wake, WakeState};
+use crate::scheduler::admission::{self, Admission, Facts};
+
+const WAKE: &str = "id, seq, company, agent, ticket, reason, comments, payload, state, \
+                    merged_into, run, corrective, actor, not_before, note, created_at";
+
+/// How many wakes of one agent may wait.
+pub const QUEUE: i64 = 100;
+
+/// A request for an agent's attention.
+#[derive(Debug, Clone)]
+pub struct Ask {
+    /// The agent's id.
+    pub agent: String,
+    /// The ticket's id.
+    pub ticket: Option<String>,
+    /// Why.
+    pub reason: Reason,
+    /// The comment that wakes.
+    pub comment: Option<String>,
+    /// What the caller adds.
+    pub payload: Value,
+    /// Not before this time.
+    pub not_before: Millis,
+}
+
+impl Ask {
+    /// A wake about a ticket, at once.
+    #[must_use]
+    pub fn about(agent: &str, ticket: &str, reason: Reason) -> Self {
+        Self {
+            agent: agent.to_owned(),
+            ticket: Some(ticket.to_owned()),
+            reason,
+            comment: None,
+            payload: Value::Null,
+            not_before: 0,
+        }
+    }
+}
+
+/// Judges and records a wake. Every answer, also a no, is in the journal.
+pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
+    let agent = agents::get(w, &ask.agent, None)?;
+    let ticket = match &ask.ticket {
+        Some(id) => Some(tickets::get(w, id, None)?),
+        None => None,
+    };
+    let queued = queued(w, &agent.id, ask.ticket.as_deref())?;
+    let waiting: i64 = w
+        .prepare_cached("SELECT count(*) FROM wakes WHERE agent = ? AND state = 'queued'")?
+        .query_row([&agent.id], |row| row.get(0))?;
+    let live: Option<String> = w
+        .prepare_cached(
+            "SELECT id FROM runs WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
+        )?
+        .query_row([&agent.id], |row| row.get(0))
+        .optional()?;
+    let facts = Facts {
+        reason: ask.reason,
+        by_target: w.actor.agent() == Some(agent.id.as_str()),
+        agent: agent.status,
+        ticket: ticket.as_ref().map(|t| t.status),
+        queued: queued.as_ref().map(|wake| wake.id.clone()),
+        live_run: live,
+        waiting,
+        cap: QUEUE,
+    };
+    let admission = admission::judge(facts);
+    let about = About { company: Some(&agent.company), ticket: ask.ticket.as_deref(), run: None };
+    match &admission {
+        Admission::Queue => {
+            let id = insert(w, &ask, &agent.company, WakeState::Queued, None, None)?;
+            let facts = json!({ "wake": id, "agent": agent.id, "reason": ask.reason });
+            w.note("wake.queued", about, facts)?;
+            w.kick = true;
+        }
+        Admission::MergeInto(into) => {
+            let id = insert(w, &ask, &agent.company, WakeState::Merged, Some(into), None)?;
+            absorb(w, into, &ask)?;
+            let facts = json!({ "wake": id, "into": into, "agent": agent.id, "reason": ask.reason });
+            w.note("wake.merged", about, facts)?;
+        }
+        Admission::MergeIntoRun(run) => {
+            let id = insert(w, &ask, &agent.company, WakeState::Merged, None, Some(run))?;
+            let facts = json!({ "wake": id, "run": run, "agent": agent.id, "reason": ask.reason });
+            w.note("wake.merged", About { run: Some(run), ..about }, facts)?;
+        }
+        Admission::Refuse { gate, fact } => {
+            let facts = json!({ "agent": agent.id, "reason": ask.reason, "gate": gate, "fact": fact });
+            w.note("wake.refused", about, facts)?;
+        }
+    }
+    Ok(admission)
+}
+
+/// A person's wake without a ticket goes to the agent's most urgent open ticket, if it has one.
+pub fn on_demand(
+    w: &mut Writer<'_>,
+    agent: &str,
+    ticket: Option<String>,
+    payload: Value,
+) -> Result<Admission, StoreError> {
+    let live: Option<String> = w
+        .query_row(
+            "SELECT id FROM runs WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
+            [agent],
+            |row| row.get(0),
+        )
+        .optional()?;
+    let ticket = match ticket {
+        None if live.is_none() => tickets::most_urgent(w, agent)?,
+        given => given,
+    };
+    let ask = Ask {
+        agent: agent.to_owned(),
+        ticket,
+        reason: Reason::OnDemand,
+        comment: None,
+        payload,
+        not_before: 0,
+    };
+    admit(w, ask)
+}
+
+/// Records that a queued wake leads to no run.
+pub fn drop_wake(w: &mut Writer<'_>, wake: &Wake, note: &str) -> Result<bool, StoreError> {
+    let changed = w.execute(
+        "UPDATE wakes SET state = 'dropped', note = ? WHERE id = ? AND state = 'queued'",
+        params![note, wake.id],
+    )?;
+    if changed == 0 {
+        return Ok(false);
+    }
+    let about =
+        About { company: Some(&wake.company), ticket: wake.ticket.as_deref(), run: None };
+    w.note("wake.dropped", about, json!({ "wake": wake.id, "agent": wake.agent, "why": note }))?;
+    Ok(true)
+}
+
+/// Puts a started wake back, because nothing of its run ever began.
+pub(super) fn requeue(w: &mut Writer<'_>, id: &str, not_before: Millis) -> Result<(), StoreError> {
+    let Some(wake) = get(w, id)? else { return Ok(()) };
+    match queued(w, &wake.agent, wake.ticket.as_deref())? {
+        Some(other) => {
+            w.execute(
+                "UPDATE wakes SET not_before = ?, corrective = max(corrective, ?) WHERE id = ?",
+                params![not_before, wake.corrective, other.id],
+            )?;
+        }
+        None => {
+            w.execute(
+                "UPDATE wakes SET state = 'queued', run = NULL, not_before = ? WHERE id = ?",
+                params![not_before, wake.id],
+            )?;
+        }
+    }
+    w.kick = true;
+    Ok(())
+}
+
+/// The wake with this id.
+pub fn get(connection: &Connection, id: &str) -> Result<Option<Wake>, StoreError> {
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {WAKE} FROM wakes WHERE id = ?"))?;
+    Ok(statement.query_row([id], wake_row).optional()?)
+}
+
+/// The queued wake of an agent for a ticket; there is at most one.
+pub fn queued(
+    connection: &Connection,
+    agent: &str,
+    ticket: Option<&str>,
+) -> Result<Option<Wake>, StoreError> {
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {WAKE} FROM wakes
+         WHERE agent = ? AND ifnull(ticket, '') = ifnull(?, '') AND state = 'queued'"
+    ))?;
+    Ok(statement.query_row(params![agent, ticket], wake_row).optional()?)
+}
+
+/// All queued wakes, oldest first.
+pub fn all_queued(connection: &Connection) -> Result<Vec<Wake>, StoreError> {
+    let mut statement = connection
+        .prepare_cached(&format!("SELECT {WAKE} FROM wakes WHERE state = 'queued' ORDER BY seq"))?;
+    let rows = statement.query_map([], wake_row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// All wakes of a ticket, oldest first.
+pub fn of_ticket(connection: &Connection, ticket: &str) -> Result<Vec<Wake>, StoreError> {
+    let mut statement = connection
+        .prepare_cached(&format!("SELECT {WAKE} FROM wakes WHERE ticket = ? ORDER BY seq"))?;
+    let rows = statement.query_map([ticket], wake_row)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn insert(
+    w: &Writer<'_>,
+    ask: &Ask,
+    company: &str,
+    state: WakeState,
+    into: Option<&str>,
+    run: Option<&str>,
+) -> Result<String, StoreError> {
+    let id = new_id();
+    let comments: Vec<&String> = ask.comment.iter().collect();
+    w.prepare_cached(
+        "INSERT INTO wakes (id, company, agent, ticket, reason, comments, payload, state,
+                            merged_into, run, corrective, actor, not_before, created_at)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+    )?
+    .execute(params![
+        id,
+        company,
+        ask.agent,
+        ask.ticket,
+        ask.reason,
+        serde_json::to_string(&comments)?,
+        ask.payload.to_string(),
+        state,
+        into,
+        run,
+        ask.reason == Reason::Corrective,
+        w.actor.label(),
+        ask.not_before,
+        w.now
+    ])?;
+    Ok(id)
+}
+
+/// What a merged wake adds to the one that waits: its comment, and the corrective mark.
+fn absorb(w: &Writer<'_>, into: &str, ask: &Ask) -> Result<(), StoreError> {
+    let Some(waiting) = get(w, into)? else { return Ok(()) };
+    let mut comments = waiting.comments;
+    comments.extend(ask.comment.clone());
+    let excess = comments.len().saturating_sub(64);
+    comments.drain(..excess);
+    w.prepare_cached(
+        "UPDATE wakes SET comments = ?, corrective = max(corrective, ?) WHERE id = ?",
+    )?
+    .execute(params![
+        serde_json::to_string(&comments)?,
+        ask.reason == Reason::Corrective,
+        into
+    ])?;
+    Ok(())
+}
+
+fn wake_row(row: &Row<'_>) -> rusqlite::Result<Wake> {
+    let comments: String = row.get(6)?;
+    let payload: String = row.get(7)?;
+    Ok(Wake {
+        id: row.get(0)?,
+        seq: row.get(1)?,
+        company: row.get(2)?,
+        agent: row.get(3)?,
+        ticket: row.get(4)?,
+        reason: row.get(5)?,
+        comments: serde_json::from_str(&comments).unwrap_or_default(),
+        payload: serde_json::from_str(&payload).unwrap_or(Value::Null),
+        state: row.get(8)?,
+        merged_into: row.get(9)?,
+        run: row.get(10)?,
+        corrective: row.get(11)?,
+        actor: row.get(12)?,
+        not_before: row.get(13)?,
+        note: row.get(14)?,
+        created_at: row.get(15)?,
+    })
+}
