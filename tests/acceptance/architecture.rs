@@ -245,7 +245,7 @@ fn no_build_machine_and_no_unfinished_business_is_shipped() {
     ];
     let paths = [
         concat!("/wo", "rk/"),
-        concat!("/ro", "ot/."),
+        concat!("/ro", "ot/.pyenv"),
         concat!("/ho", "me/run"),
     ];
     let kinds = [

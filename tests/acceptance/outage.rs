@@ -11,8 +11,13 @@ use tests::probe::Report;
 use tests::wait;
 use tests::world::{EVIL_ADDRESS, WEB, WEB_ADDRESS, World};
 
-/// What a policy with a mistake in line 3 looks like.
-const BROKEN: &str = "version = 1\n[[service]]\nkidn = \"http\"\nhost = \"web.portcullis.test\"\n";
+/// A policy with a misspelt key in line 5.
+const BROKEN: &str = "version = 1
+[[service]]
+kind = \"http\"
+host = \"web.portcullis.test\"
+alow = [\"GET /**\"]
+";
 
 #[test]
 fn a_gate_killed_in_mid_stream_lets_nothing_leave_and_work_resumes() {
@@ -42,7 +47,7 @@ pub(crate) fn kill_loop(rounds: usize) {
         );
         let refused = world.curl(&[&format!("https://{WEB}/meanwhile")]).refused();
         assert!(
-            refused.stderr.contains("refused"),
+            refused.stderr.contains("to connect"),
             "fails at once: {}",
             refused.shown()
         );
@@ -268,8 +273,8 @@ fn check(world: &World) -> tests::command::Finished {
 
 #[track_caller]
 fn explains(text: &str, gate: &Gate) {
-    let place = format!("{}:3", gate.policy().display());
-    for expected in [place.as_str(), "kidn", "hint:", "kind"] {
+    let place = format!("{}:5", gate.policy().display());
+    for expected in [place.as_str(), "alow", "hint:", "`allow`"] {
         assert!(text.contains(expected), "`{expected}` is not in: {text}");
     }
 }

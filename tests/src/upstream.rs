@@ -10,7 +10,7 @@ use serde::Deserialize;
 use crate::command::Program;
 use crate::netns::Netns;
 use crate::pki::Pki;
-use crate::{binaries, wait};
+use crate::{binaries, host, wait};
 
 /// A git host that wants a credential.
 #[derive(Debug)]
@@ -55,10 +55,10 @@ impl GitHost {
         address: SocketAddr,
         password: &str,
     ) -> Self {
-        fs::create_dir_all(dir).expect("a scratch folder is writable");
+        host::directory(dir, 0, 0o700);
         let (root, log) = (dir.join("root"), dir.join("requests.jsonl"));
         let secret = dir.join("password");
-        crate::host::file(&secret, password, 0, 0o600);
+        host::file(&secret, password, 0, 0o600);
         let program = Program::new(binaries::path("portcullis-stand-in"))
             .args([
                 "git",
@@ -103,7 +103,8 @@ impl WebHost {
     /// Serves at `address`, recording into `dir`.
     pub fn start(netns: &Netns, dir: &Path, pki: &Pki, address: SocketAddr) -> Self {
         let record = dir.join("record");
-        fs::create_dir_all(&record).expect("a scratch folder is writable");
+        host::directory(dir, 0, 0o700);
+        host::directory(&record, 0, 0o700);
         let program =
             Program::new(binaries::path("portcullis-stand-in")).args(["https", "--record"]);
         let child = listen(program.arg(&record), netns, dir, pki, address);
