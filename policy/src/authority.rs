@@ -10,6 +10,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::Serialize;
+
 /// Longest DNS name accepted, in bytes, without the trailing dot (RFC 1035 2.3.4).
 const MAX_NAME: usize = 253;
 /// Longest label accepted, in bytes.
@@ -40,7 +42,8 @@ pub enum Host {
 pub struct DnsName(Arc<str>);
 
 /// The scheme that a client asks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Scheme {
     /// HTTP over TLS that the gate terminates and verifies.
     Https,

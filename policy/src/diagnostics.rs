@@ -2,8 +2,10 @@
 
 use std::fmt;
 
+use serde::Serialize;
+
 /// All problems of one policy text, in the order of their lines. Never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Diagnostics {
     /// The file's name as it was given.
     pub source_name: String,
@@ -12,7 +14,7 @@ pub struct Diagnostics {
 }
 
 /// One problem.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Problem {
     /// Line, from 1.
     pub line: usize,

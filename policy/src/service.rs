@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use crate::authority::Scheme;
 use crate::credential::CredentialName;
 use crate::pattern::{Case, Entry, HostPattern, RefGlob};
 use crate::permit::{Reach, RuleId};
 
 /// Where a service leads.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 pub struct Destination {
     /// The scheme.
     pub scheme: Scheme,
@@ -19,7 +21,7 @@ pub struct Destination {
 }
 
 /// One service, for people to read.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ServiceView {
     /// The service's id.
     pub id: RuleId,

@@ -1,4 +1,6 @@
 use super::*;
+use crate::authority::Host;
+use crate::path::Target;
 
 fn entry(text: &str) -> Entry {
     Entry::parse(text).unwrap_or_else(|(problem, _)| panic!("{problem}"))

@@ -190,6 +190,20 @@ fn derived_ids_follow_from_what_services_say() {
     assert_eq!(ids(&format!("{c}{b}{a}")), want);
 }
 
+#[test]
+fn every_key_is_documented() {
+    let docs = include_str!("../../../docs/policy.md");
+    for kind in crate::service::Kind::ALL {
+        for key in super::kinds::keys(kind) {
+            assert!(
+                docs.contains(&format!("| `{key}` |")),
+                "{key} of kind {}",
+                kind.as_str()
+            );
+        }
+    }
+}
+
 proptest! {
     #[test]
     fn no_text_makes_the_reader_panic(text in "\\PC{0,200}") {

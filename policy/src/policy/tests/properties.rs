@@ -9,6 +9,7 @@ use crate::request::RefUpdate;
 
 const HOSTS: &[&str] = &[
     "a.example.com",
+    "a.example.com",
     "b.example.com",
     "*.example.com",
     "*.b.example.com",
@@ -25,7 +26,9 @@ const ALLOW: &[&str] = &[
 ];
 const DENY: &[&str] = &["* /x/y", "GET /x/**", "POST /**", "* /o/r.git/**"];
 const REFS: &[&str] = &["refs/heads/a/*", "refs/heads/b", "refs/tags/*"];
-const METHODS: &[&str] = &["GET", "POST", "PUT", "DELETE", "HEAD", "get", "TRACE"];
+const METHODS: &[&str] = &[
+    "GET", "GET", "GET", "POST", "POST", "PUT", "DELETE", "HEAD", "get", "TRACE",
+];
 const ASKED: &[&str] = &[
     "a.example.com",
     "b.example.com",
@@ -263,8 +266,8 @@ proptest! {
     /// matches, read by brute force from the lines that people see.
     #[test]
     fn enforcement_contains_injection(
-        (_, policy) in world(6),
-        requests in proptest::collection::vec(request(), 12),
+        (_, policy) in world(9),
+        requests in proptest::collection::vec(request(), 80),
     ) {
         for request in &requests {
             let (method, scheme, host, target, facts) = request;

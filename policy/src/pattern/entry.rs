@@ -1,0 +1,131 @@
+//! One line of `allow`, `deny` or `push`.
+
+use std::fmt;
+
+use super::glob::{Case, Segment, match_segments};
+use super::method::{self, Method};
+use crate::path::Target;
+
+/// One line of `allow`, `deny` or `push`: `METHOD[,METHOD] /glob[?query]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The methods' part, as written.
+    methods_text: String,
+    /// The pattern's part, as written.
+    pattern_text: String,
+    /// A bit per [`Method`].
+    methods: u8,
+    segments: Vec<Segment>,
+    /// The raw query that must stand there exactly; any query will do when `None`.
+    query: Option<String>,
+}
+
+impl Entry {
+    /// Parses one line.
+    ///
+    /// # Errors
+    /// The problem and its remedy.
+    pub(crate) fn parse(text: &str) -> Result<Self, (String, String)> {
+        let form =
+            || String::from("write `METHOD /path` or `METHOD,METHOD /path`, such as `GET /v1/**`");
+        let Some((methods_text, pattern_text)) = text.split_once(' ') else {
+            let problem = if text.starts_with('/') {
+                format!("`{text}` names no method")
+            } else {
+                format!("`{text}` is not a method and a path")
+            };
+            return Err((problem, form()));
+        };
+        if pattern_text.contains(' ') {
+            return Err((format!("`{text}` has more than one space"), form()));
+        }
+        let methods = method::parse_set(methods_text)?;
+        let (path_text, query) = match pattern_text.split_once('?') {
+            Some((path, query)) => (path, Some(query.to_owned())),
+            None => (pattern_text, None),
+        };
+        let target = Target::parse(pattern_text)
+            .map_err(|error| (format!("`{pattern_text}`: {error}"), form()))?;
+        if target.path().matches('*').count() != path_text.matches('*').count() {
+            let remedy =
+                String::from("use `*` for the whole segment; a literal `*` cannot be written");
+            return Err((format!("`{pattern_text}` has an encoded `*`"), remedy));
+        }
+        let segments = target
+            .segments()
+            .map(Segment::parse)
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            methods_text: methods_text.to_owned(),
+            pattern_text: pattern_text.to_owned(),
+            methods,
+            segments,
+            query,
+        })
+    }
+
+    /// The pattern without its methods.
+    pub(crate) fn pattern(&self) -> &str {
+        &self.pattern_text
+    }
+
+    /// Whether the entry asks for an exact query.
+    pub(crate) fn has_query(&self) -> bool {
+        self.query.is_some()
+    }
+
+    /// Whether the two entries share a method and have the same pattern.
+    pub(crate) fn coincides(&self, other: &Self) -> bool {
+        self.methods & other.methods != 0
+            && self.segments == other.segments
+            && self.query == other.query
+    }
+
+    /// Whether the path begins with these literal segments.
+    pub(crate) fn starts_with(&self, literal: &[&str]) -> bool {
+        self.segments.len() > literal.len()
+            && literal
+                .iter()
+                .zip(&self.segments)
+                .all(|(want, have)| match have {
+                    Segment::Many => false,
+                    Segment::One(text) => text == want,
+                })
+    }
+
+    /// Whether an allow or push entry covers the method.
+    pub(crate) fn covers_method(&self, method: Method) -> bool {
+        self.methods & method.bit() != 0
+    }
+
+    /// Whether the path and the query are covered, whatever the method.
+    pub(crate) fn covers_target(&self, target: &Target<'_>, case: Case) -> bool {
+        self.query
+            .as_deref()
+            .is_none_or(|query| target.query() == Some(query))
+            && match_segments(&self.segments, target.literal(), case)
+    }
+
+    /// Whether a deny entry hits. Denying reads a path as widely as an upstream might: letter case,
+    /// repeated slashes and `;parameters` make no difference.
+    pub(crate) fn denies(&self, method: Method, target: &Target<'_>) -> bool {
+        self.covers_method(method)
+            && (match_segments(&self.segments, target.literal(), Case::Ignore)
+                || match_segments(&self.segments, target.loose(), Case::Ignore))
+    }
+
+    /// The entry for a deny list: empty segments dropped, as [`Target::loose`] drops them.
+    pub(crate) fn loosened(mut self) -> Self {
+        self.segments.retain(|segment| match segment {
+            Segment::Many => true,
+            Segment::One(text) => !text.is_empty(),
+        });
+        self
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.methods_text, self.pattern_text)
+    }
+}
