@@ -101,6 +101,8 @@ pub fn base() -> Vec<(String, String)> {
         ("TMPDIR", "/tmp"),
         ("XDG_CACHE_HOME", "/home/agent/.cache"),
         ("XDG_CONFIG_HOME", "/home/agent/.config"),
+        // A git built elsewhere than in /usr looks for its system file elsewhere than in /etc.
+        ("GIT_CONFIG_SYSTEM", "/etc/gitconfig"),
         ("PORTCULLIS", "1"),
     ]
     .map(|(name, value)| (name.to_owned(), value.to_owned()))

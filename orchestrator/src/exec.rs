@@ -3,7 +3,7 @@
 //! The path to follow is [`run`]: take a slice, open a run at the gate (with a policy text of its
 //! own if one is given), stage the current directory, start, wait, close, and tell what was allowed,
 //! what was refused, and which changed files a tool of the host would execute. The command's exit code
-//! is passed on; 125 means that exec itself failed.
+//! is passed on; 125 means that exec itself failed, 2 that it was called wrongly (a broken policy, not root).
 
 mod changes;
 mod clone;
@@ -66,9 +66,9 @@ pub struct ExecArgs {
     /// The CA files for clients [default: PREFIX/var/lib/portcullis/trust]
     #[arg(long, value_name = "DIR")]
     pub trust: Option<PathBuf>,
-    /// Account whose subordinate ids containers get
-    #[arg(long, value_name = "NAME", default_value = "portcullis-exec")]
-    pub account: String,
+    /// Account whose subordinate ids containers get [default: the one ending in -exec in boundary.toml]
+    #[arg(long, value_name = "NAME")]
+    pub account: Option<String>,
     /// The command and its arguments
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
@@ -80,6 +80,9 @@ pub enum ExecError {
     /// Said as it stands, with its hint.
     #[error("{0}")]
     Said(String),
+    /// What was asked for makes no sense as it stands: exit code 2.
+    #[error("{0}")]
+    Usage(String),
     /// Something on the way.
     #[error("{doing}")]
     Io {
@@ -104,6 +107,11 @@ pub enum ExecError {
 }
 
 impl ExecError {
+    /// 2 for what the caller has to put right first, [`OWN_FAILURE`] for the rest.
+    fn code(&self) -> u8 {
+        if matches!(self, Self::Usage(_)) { 2 } else { OWN_FAILURE }
+    }
+
     fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
         let doing = doing.into();
         move |source| Self::Io { doing, source }
@@ -125,7 +133,7 @@ pub fn run(args: ExecArgs) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
             summary::say(&format!("portcullis exec: {}", with_causes(&error)));
-            ExitCode::from(OWN_FAILURE)
+            ExitCode::from(error.code())
         }
     }
 }

@@ -59,6 +59,7 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     config.set("lxc.seccomp.allow_nesting", "1");
     config.set("lxc.console.path", "none");
     config.set("lxc.tty.max", "0");
+    config.set("lxc.pty.max", "256");
     config.set("lxc.autodev", "1");
     config.set("lxc.mount.auto", "proc:mixed sys:ro");
     for (key, value) in fixed.cgroups.limits(spec.limits) {

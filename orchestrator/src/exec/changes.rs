@@ -16,11 +16,13 @@ use serde::Serialize;
 const MOST: usize = 2_000_000;
 
 /// Files that tools run, or take commands from, without being asked to run that file.
-const TASK_FILES: [&str; 34] = [
+const TASK_FILES: [&str; 36] = [
     ".bazelrc",
     ".envrc",
     ".gitattributes",
+    ".gitconfig",
     ".gitmodules",
+    ".lfsconfig",
     ".mise.toml",
     ".npmrc",
     ".pnpmfile.cjs",

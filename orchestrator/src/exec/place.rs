@@ -14,6 +14,7 @@ pub(super) struct Place {
     pub(super) state: PathBuf,
     pub(super) trust: PathBuf,
     pub(super) relay: PathBuf,
+    pub(super) account: String,
 }
 
 impl Place {
@@ -37,6 +38,7 @@ impl Place {
             state: or(&args.state, "var/lib/portcullis/exec"),
             trust: or(&args.trust, "var/lib/portcullis/trust"),
             relay,
+            account: args.account.clone().unwrap_or_else(|| shut_in(&prefix)),
         })
     }
 
@@ -57,6 +59,16 @@ impl Place {
     }
 }
 
+/// The account that the boundary of this instance shuts in for exec; the ids of any other could
+/// reach the network, were the first wall to fail.
+fn shut_in(prefix: &Path) -> String {
+    let text = std::fs::read_to_string(prefix.join("etc/portcullis/boundary.toml"));
+    let table: toml::Table = text.unwrap_or_default().parse().unwrap_or_default();
+    let agents = table.get("agents").and_then(toml::Value::as_array);
+    let mut names = agents.into_iter().flatten().filter_map(toml::Value::as_str);
+    names.find(|name| name.ends_with("-exec")).unwrap_or("portcullis-exec").to_owned()
+}
+
 fn prefix_of(library: &Path) -> PathBuf {
     let is_installed = library.ends_with(LIBRARY);
     let depth = Path::new(LIBRARY).components().count();
@@ -67,6 +79,16 @@ fn prefix_of(library: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_account_is_the_one_that_the_boundary_shuts_in() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(shut_in(dir.path()), "portcullis-exec");
+        std::fs::create_dir_all(dir.path().join("etc/portcullis")).unwrap();
+        let file = dir.path().join("etc/portcullis/boundary.toml");
+        std::fs::write(file, "agents = [\"x-orchestrator\", \"x-exec\", \"1500-1599\"]").unwrap();
+        assert_eq!(shut_in(dir.path()), "x-exec");
+    }
 
     #[test]
     fn the_prefix_is_where_the_binaries_were_installed() {

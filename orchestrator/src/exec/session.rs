@@ -56,7 +56,7 @@ enum Work {
 impl Session {
     pub(super) fn new(args: ExecArgs) -> Result<Self, ExecError> {
         if !Uid::effective().is_root() {
-            return Err(ExecError::Said(
+            return Err(ExecError::Usage(
                 "exec must be started by root: it maps the directory and hands out ids; the command \
                  itself runs as nobody the host knows\n  hint: sudo portcullis exec …"
                     .to_owned(),
@@ -66,16 +66,16 @@ impl Session {
         let policy = args.policy.as_deref().map(read_policy).transpose()?;
         let env = args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
         let directory = workspace_directory()?;
-        let identity = identity(&args.account)?;
+        let identity = identity(&place.account)?;
         prepare_state(&place)?;
         let engine = LxcEngine {
             state: place.runs(),
             rootfs: place.rootfs(),
             relay: place.relay.clone(),
-            cgroups: CgroupRoot::made_by_root(&args.account)?,
+            cgroups: CgroupRoot::made_by_root(&place.account)?,
             identity: Some(identity),
         };
-        let slices = Slices::of_account(slices::directory(&place.state), &args.account)?;
+        let slices = Slices::of_account(slices::directory(&place.state), &place.account)?;
         sweep(&slices, &engine)?;
         let run = RunId::parse(&uuid::Uuid::now_v7().to_string())
             .map_err(|error| ExecError::Said(error.to_string()))?;
@@ -304,18 +304,19 @@ pub(super) fn code_of(exit: Exit) -> Result<u8, ExecError> {
 }
 
 fn read_policy(path: &Path) -> Result<String, ExecError> {
-    let text = fs::read_to_string(path)
-        .map_err(ExecError::io(format!("reading the policy {}", path.display())))?;
+    let text = fs::read_to_string(path).map_err(|error| {
+        ExecError::Usage(format!("the policy {} cannot be read: {error}", path.display()))
+    })?;
     match policy::Policy::parse(&text, &path.to_string_lossy()) {
         Ok(_) => Ok(text),
-        Err(problems) => Err(ExecError::Said(format!("the policy has errors\n{problems}"))),
+        Err(problems) => Err(ExecError::Usage(format!("the policy has errors\n{problems}"))),
     }
 }
 
 fn variable(text: &str) -> Result<(String, String), ExecError> {
     match text.split_once('=') {
         Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
-        _ => Err(ExecError::Said(format!("--env {text}: not NAME=VALUE"))),
+        _ => Err(ExecError::Usage(format!("--env {text}: not NAME=VALUE"))),
     }
 }
 
@@ -329,7 +330,7 @@ fn workspace_directory() -> Result<PathBuf, ExecError> {
         passwd.lines().filter_map(|line| line.split(':').nth(5)).any(|home| Path::new(home) == path)
     };
     if directory.parent().is_none() || is_a_home(&directory) {
-        return Err(ExecError::Said(format!(
+        return Err(ExecError::Usage(format!(
             "{} is the whole system or somebody's home, and would be writable inside\n  hint: go into the \
              directory of the project",
             directory.display()

@@ -10,7 +10,7 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
@@ -95,11 +95,51 @@ fn close(root: &Path) -> io::Result<Vec<&'static str>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
+    for path in named_by_config(root) {
+        read_only(&path)?;
+    }
     for name in READ_ONLY {
         read_only(&root.join(name))?;
     }
     let missing = |name: &&str| root.join(name).symlink_metadata().is_err();
     Ok(PUT_ASIDE.into_iter().filter(missing).collect())
+}
+
+/// Places inside `root` that the repository's own configuration names: a hooks directory in the
+/// working tree, an included configuration file. Git would take commands from them.
+fn named_by_config(root: &Path) -> Vec<PathBuf> {
+    let git = root.join(".git");
+    let text = fs::read_to_string(git.join("config")).unwrap_or_default();
+    let mut found = Vec::new();
+    for line in text.lines() {
+        let Some((key, value)) = line.split_once('=') else { continue };
+        let from = match key.trim().to_ascii_lowercase().as_str() {
+            "hookspath" => root,
+            "path" => &git,
+            _ => continue,
+        };
+        let path = normal(&from.join(value.trim().trim_matches('"')));
+        let inside = path.strip_prefix(root).is_ok_and(|rest| rest.components().count() > 0);
+        if inside && path.symlink_metadata().is_ok_and(|meta| !meta.is_symlink()) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The path without `.` and `..`, by the letter.
+fn normal(path: &Path) -> PathBuf {
+    let mut normal = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => {
+                normal.pop();
+            }
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => normal.push(part),
+        }
+    }
+    normal
 }
 
 /// Git directories of submodules, at any depth, and the directories that lead to them.
@@ -219,4 +259,22 @@ pub(super) fn unstage(staging: &Path) {
     let _not_mounted = nix::mount::umount2(&work, nix::mount::MntFlags::MNT_DETACH);
     let _not_empty = fs::remove_dir(&work);
     let _not_empty = fs::remove_dir(staging);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_configuration_names_inside_the_tree_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join(".git")).unwrap();
+        fs::create_dir_all(root.join(".githooks")).unwrap();
+        fs::write(root.join(".gitconfig"), "").unwrap();
+        let text = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../.gitconfig\n\
+                    [include]\n\tpath = ../../outside\n[user]\n\tname = x\n";
+        fs::write(root.join(".git/config"), text).unwrap();
+        assert_eq!(named_by_config(root), [root.join(".githooks"), root.join(".gitconfig")]);
+    }
 }
