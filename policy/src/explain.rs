@@ -5,15 +5,13 @@ use crate::index::Index;
 use crate::path::Target;
 use crate::pattern::{Entry, Method};
 use crate::permit::Route;
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{Code, MOST_SHOWN, Refusal, clip};
 use crate::request::Request;
 use crate::service::{Kind, Service};
 
 /// Above this many services a refusal does not look for a similar host: an agent must not be able
 /// to buy work by asking for nonsense.
 const MOST_SERVICES: usize = 256;
-/// How much of a target a text repeats.
-const MOST_SHOWN: usize = 120;
 
 /// Explains refusals of one policy.
 pub(crate) struct Explain<'a> {
@@ -251,12 +249,13 @@ fn git(listed: &[&Service], request: &Request<'_>, target: &Target<'_>) -> Optio
     let segments: Vec<&str> = target.segments().collect();
     let rule = |refusal: Refusal| Some(refusal.by(&service.id, service.why.as_deref()));
     let repository = || {
-        segments
+        let text = segments
             .iter()
             .take(2)
             .copied()
             .collect::<Vec<_>>()
-            .join("/")
+            .join("/");
+        clip(&text)
     };
     match segments.as_slice() {
         [_, _, "info", "lfs", ..] => rule(Refusal::new(
@@ -350,16 +349,4 @@ fn likeness(entry: &Entry, target: &Target<'_>) -> f64 {
 /// The path of a request as a text may repeat it: no query, no controls, not long.
 fn shown(request: &Request<'_>) -> String {
     clip(request.target.split('?').next().unwrap_or(request.target))
-}
-
-fn clip(text: &str) -> String {
-    let mut out: String = text
-        .chars()
-        .take(MOST_SHOWN)
-        .flat_map(char::escape_default)
-        .collect();
-    if text.chars().nth(MOST_SHOWN).is_some() {
-        out.push_str("...");
-    }
-    out
 }

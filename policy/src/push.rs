@@ -2,9 +2,12 @@
 
 use crate::pattern;
 use crate::record::{PushFact, RecordFacts, RefOp};
-use crate::refusal::{Code, Refusal};
+use crate::refusal::{Code, Refusal, clip};
 use crate::request::{Facts, RefUpdate};
 use crate::service::Service;
+
+/// How many refs a refusal lists.
+const MOST_REFS: usize = 8;
 
 /// What the commands lead to.
 pub(crate) enum Judgement<'a> {
@@ -38,20 +41,14 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
     let allowing: Vec<&Service> = judging
         .iter()
         .copied()
-        .filter(|service| {
-            summary
-                .iter()
-                .all(|fact| objection(service, fact).is_none())
-        })
+        .filter(|service| summary.iter().all(|fact| allows(service, fact)))
         .collect();
     if !allowing.is_empty() {
         return Judgement::Allow(allowing, RecordFacts { push: summary });
     }
     let refusal = nearest(judging).and_then(|service| {
-        summary
-            .iter()
-            .find_map(|fact| objection(service, fact))
-            .map(|refusal| refusal.by(&service.id, service.why.as_deref()))
+        let refused = summary.iter().find(|fact| !allows(service, fact))?;
+        Some(objection(service, refused))
     });
     // A service that did not allow has an objection; were it not so, the answer is still no.
     Judgement::Refuse(refusal.unwrap_or_else(|| unreadable(judging, "the commands changed")))
@@ -77,43 +74,51 @@ fn operation(update: &RefUpdate) -> Result<RefOp, &'static str> {
     }
 }
 
-/// Why a service does not allow one command.
-fn objection(service: &Service, fact: &PushFact) -> Option<Refusal> {
+/// Whether a service allows one command.
+fn allows(service: &Service, fact: &PushFact) -> bool {
     match fact.op {
-        RefOp::Delete => Some(Refusal::new(
-            Code::DeleteNotAllowed,
-            &format!(
-                "the push would delete {}; deleting refs is never permitted",
-                fact.name
-            ),
-            "leave the ref, or have a person delete it",
-        )),
-        RefOp::Create | RefOp::Update => {
-            if service.refs.iter().any(|glob| glob.matches(&fact.name)) {
-                return None;
-            }
-            let listed: Vec<&str> = service.refs.iter().map(|glob| glob.as_str()).collect();
-            Some(Refusal::new(
-                Code::RefNotAllowed,
-                &format!(
-                    "rule `{}` does not permit a push to {}, only to {}",
-                    service.id,
-                    fact.name,
-                    listed.join(", ")
-                ),
-                &format!(
-                    "push to a ref that is listed, or add \"{}\" to refs of service `{}` in the policy",
-                    fact.name, service.id
-                ),
-            ))
-        }
+        RefOp::Delete => false,
+        RefOp::Create | RefOp::Update => service.refs.iter().any(|glob| glob.matches(&fact.name)),
     }
+}
+
+/// Why a service does not allow one command.
+fn objection(service: &Service, fact: &PushFact) -> Refusal {
+    let (id, name) = (&service.id, clip(&fact.name));
+    let refusal = match fact.op {
+        RefOp::Delete => Refusal::new(
+            Code::DeleteNotAllowed,
+            &format!("the push would delete {name}; deleting refs is never permitted"),
+            "leave the ref, or have a person delete it",
+        ),
+        RefOp::Create | RefOp::Update => {
+            let mut listed: Vec<&str> = service
+                .refs
+                .iter()
+                .take(MOST_REFS)
+                .map(|glob| glob.as_str())
+                .collect();
+            if service.refs.len() > MOST_REFS {
+                listed.push("...");
+            }
+            let listed = listed.join(", ");
+            Refusal::new(
+                Code::RefNotAllowed,
+                &format!("rule `{id}` does not permit a push to {name}, only to {listed}"),
+                &format!(
+                    "push to a ref that is listed, or have \"{name}\" added to refs of service \
+                     `{id}` in the policy"
+                ),
+            )
+        }
+    };
+    refusal.by(id, service.why.as_deref())
 }
 
 fn unreadable(judging: &[&Service], problem: &str) -> Refusal {
     let refusal = Refusal::new(
         Code::CouldNotInspect,
-        &format!("the push could not be inspected: {problem}"),
+        &format!("the push could not be inspected: {}", clip(problem)),
         "push with an ordinary git client; what cannot be read is refused",
     );
     match nearest(judging) {

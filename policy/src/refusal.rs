@@ -179,5 +179,26 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// How much of a client's text a refusal repeats, in characters.
+pub(crate) const MOST_SHOWN: usize = 120;
+
+/// A client's text as a refusal may repeat it: short, printable ASCII.
+pub(crate) fn clip(text: &str) -> String {
+    let escape = |c: char| c.escape_default();
+    let printable = |c: char| c.is_ascii_graphic() || c == ' ';
+    let mut out = String::new();
+    for c in text.chars().take(MOST_SHOWN) {
+        if printable(c) {
+            out.push(c);
+        } else {
+            out.extend(escape(c));
+        }
+    }
+    if text.chars().nth(MOST_SHOWN).is_some() {
+        out.push_str("...");
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests;

@@ -60,9 +60,11 @@ impl Problems {
         }
     }
 
-    /// Adds a problem.
+    /// Adds a problem. Keys and values come from the file and end on a terminal: controls in them
+    /// are escaped.
     pub(super) fn add(&mut self, place: &Place, problem: String, remedy: String) {
-        let (line, key) = (place.line, place.path.clone());
+        let (line, key) = (place.line, printable(&place.path));
+        let (problem, remedy) = (printable(&problem), printable(&remedy));
         self.list.push(Problem {
             line,
             key,
@@ -272,6 +274,18 @@ impl<'a> Table<'a> {
             value,
         ))
     }
+}
+
+fn printable(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c.is_control() {
+            out.extend(c.escape_default());
+        } else {
+            out.push(c);
+        }
+    }
+    out
 }
 
 fn wrong_type<T>(

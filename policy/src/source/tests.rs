@@ -166,6 +166,16 @@ fn a_credential_never_shows_in_a_problem() {
 }
 
 #[test]
+fn controls_in_a_file_do_not_reach_the_terminal() {
+    let text = "\"\\u001b[31m\" = 1\n[[service]]\nkind = \"\\u001b[0m\"\n";
+    let shown = Policy::parse(text, "p.toml").unwrap_err().to_string();
+    assert!(
+        !shown.contains('\u{1b}') && shown.contains("\\u{1b}[31m"),
+        "{shown}"
+    );
+}
+
+#[test]
 fn derived_ids_follow_from_what_services_say() {
     let a = "[[service]]\nkind = \"http\"\nhost = \"x.example.com\"\nallow = [\"GET /a\"]\n";
     let b = "[[service]]\nkind = \"http\"\nhost = \"x.example.com\"\nallow = [\"GET /b\"]\n";

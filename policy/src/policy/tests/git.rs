@@ -335,7 +335,7 @@ fn the_refusal_names_the_ref_and_the_line() {
          refs/heads/agent/*, refs/tags/agent-*"
     );
     assert!(
-        remedy.contains("\"refs/heads/main\" to refs of service `web`"),
+        remedy.contains("\"refs/heads/main\" added to refs of service `web`"),
         "{remedy}"
     );
 }

@@ -509,3 +509,34 @@ fn judging_looks_at_one_hosts_rules_only() {
     assert!(ask(&policy, "GET", "https://h7.example.com/7").permits());
     assert!(!ask(&policy, "GET", "https://h7.example.com/8").permits());
 }
+
+#[test]
+fn refusals_repeat_little_of_what_the_agent_sent() {
+    let policy = policy(
+        r#"
+        [[service]]
+        kind = "github"
+        repos = ["acme/web"]
+
+        [[service]]
+        kind = "http"
+        host = "api.example.com"
+        allow = ["GET /a"]
+        deny = ["* /d/**"]
+        "#,
+    );
+    let long = "%E2%82%AC".repeat(1_500);
+    // `refused` asserts that texts are short and printable.
+    for url in [
+        format!("https://github.com/{long}/x/git-receive-pack"),
+        format!("https://github.com/{long}/x/info/refs?service=git-upload-pack"),
+        format!("https://github.com/{long}"),
+        format!("https://api.example.com/{long}"),
+        format!("https://api.example.com/d/{long}"),
+        format!("https://api.example.com/a?{long}"),
+    ] {
+        for method in ["GET", "POST", "G\u{1b}T", &"X".repeat(9_000)] {
+            let _ = ask(&policy, method, &url);
+        }
+    }
+}

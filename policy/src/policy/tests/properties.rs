@@ -226,7 +226,7 @@ fn leads_to(service: &ServiceView, scheme: &str, host: &str) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
     #[test]
     fn order_never_matters(
