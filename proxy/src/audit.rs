@@ -313,6 +313,7 @@ impl Shared {
 
     /// The thread: one sync for all who wait, and probing while the log has failed.
     fn run(&self) {
+        let _fuse = Fuse(self);
         let mut state = self.lock();
         loop {
             if state.failed.is_some() {
@@ -380,6 +381,17 @@ impl Shared {
             state.failed = None;
         }
         state
+    }
+}
+
+/// Without its thread the log accepts nothing: a panic must not leave waiters waiting.
+struct Fuse<'s>(&'s Shared);
+
+impl Drop for Fuse<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.failed = Some("the log is closed".to_owned());
+        state.waiters.clear();
     }
 }
 

@@ -1,1 +1,170 @@
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use rustls_pki_types::{ServerName, UnixTime};
+
+use super::*;
+
+fn made() -> (tempfile::TempDir, Minter) {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca");
+    assert_eq!(create(&ca, None).unwrap(), Created::New);
+    let minter = Minter::load(&ca, 4).unwrap();
+    (directory, minter)
+}
+
+/// Verifies a leaf as a client would, at a given time.
+fn accepts(minter: &Minter, leaf: &CertifiedKey, name: &str, at: SystemTime) -> bool {
+    let anchor = webpki::anchor_from_trusted_cert(minter.certificate()).unwrap();
+    let end = webpki::EndEntityCert::try_from(leaf.end_entity_cert().unwrap()).unwrap();
+    let at = UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
+    let chained = end
+        .verify_for_usage(
+            webpki::ALL_VERIFICATION_ALGS,
+            &[anchor],
+            &[],
+            at,
+            webpki::KeyUsage::server_auth(),
+            None,
+            None,
+        )
+        .is_ok();
+    let name = ServerName::try_from(name.to_owned()).unwrap();
+    chained && end.verify_is_valid_for_subject_name(&name).is_ok()
+}
+
+fn host(text: &str) -> Host {
+    Host::parse(text).unwrap()
+}
+
+#[test]
+fn a_leaf_is_valid_for_its_host_alone() {
+    let (_directory, minter) = made();
+    let now = SystemTime::now();
+    for name in ["api.example.com", "127.0.0.1", "::1"] {
+        let leaf = minter.leaf(&host(name)).unwrap();
+        assert!(accepts(&minter, &leaf, name, now), "{name}");
+        assert!(!accepts(&minter, &leaf, "other.example.com", now), "{name}");
+    }
+    let long = format!("{0}.{0}.example.com", "a".repeat(60));
+    let leaf = minter.leaf(&host(&long)).unwrap();
+    assert!(accepts(&minter, &leaf, &long, now));
+}
+
+#[test]
+fn a_leaf_is_back_dated_and_lives_a_day() {
+    let (_directory, minter) = made();
+    let leaf = minter.leaf(&host("h.example")).unwrap();
+    let now = SystemTime::now();
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    assert!(accepts(&minter, &leaf, "h.example", now - minutes(4)));
+    assert!(!accepts(&minter, &leaf, "h.example", now - minutes(6)));
+    assert!(accepts(&minter, &leaf, "h.example", now + minutes(23 * 60)));
+    assert!(!accepts(
+        &minter,
+        &leaf,
+        "h.example",
+        now + minutes(25 * 60)
+    ));
+}
+
+#[test]
+fn leaves_are_reused_until_their_time_is_over_or_the_clock_jumps() {
+    let (_directory, minter) = made();
+    let now = SystemTime::now();
+    let name = host("h.example");
+    let first = minter.leaf_at(&name, now).unwrap();
+    assert!(Arc::ptr_eq(&first, &minter.leaf_at(&name, now).unwrap()));
+    let day = Duration::from_secs(24 * 3600);
+    for jumped in [now + day, now - day, SystemTime::UNIX_EPOCH + day] {
+        let fresh = minter.leaf_at(&name, jumped).unwrap();
+        assert!(!Arc::ptr_eq(&first, &fresh));
+    }
+}
+
+#[test]
+fn each_leaf_has_a_serial_and_the_issuers_key_id() {
+    let (_directory, minter) = made();
+    let one = minter.leaf(&host("a.example")).unwrap();
+    let two = minter.leaf(&host("b.example")).unwrap();
+    let der = |leaf: &CertifiedKey| leaf.end_entity_cert().unwrap().to_vec();
+    let (one, two) = (der(&one), der(&two));
+    assert_ne!(one[..40], two[..40], "serials differ");
+    // id-ce-subjectKeyIdentifier, authorityKeyIdentifier, extKeyUsage, keyUsage: 2.5.29.{14,35,37,15}
+    for arc in [14, 35, 37, 15] {
+        let oid = [0x06, 0x03, 0x55, 0x1d, arc];
+        assert!(
+            one.windows(oid.len()).any(|window| window == oid),
+            "2.5.29.{arc}"
+        );
+    }
+}
+
+#[test]
+fn the_cache_is_bounded() {
+    let (_directory, minter) = made();
+    let first = minter.leaf(&host("h0.example")).unwrap();
+    for at in 1..50 {
+        minter.leaf(&host(&format!("h{at}.example"))).unwrap();
+    }
+    assert_eq!(minter.cache().len(), 4);
+    assert!(!Arc::ptr_eq(
+        &first,
+        &minter.leaf(&host("h0.example")).unwrap()
+    ));
+}
+
+#[test]
+fn minting_at_once_is_safe() {
+    let (_directory, minter) = made();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for at in 0..20 {
+                    minter.leaf(&host(&format!("h{}.example", at % 7))).unwrap();
+                }
+            });
+        }
+    });
+    assert!(minter.cache().len() <= 4);
+}
+
+#[test]
+fn an_authority_is_made_once_and_never_overwritten() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("deep/ca");
+    assert_eq!(create(&ca, None).unwrap(), Created::New);
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().mode() & 0o7777;
+    assert_eq!(mode(&ca), 0o700);
+    assert_eq!(mode(&ca.join(KEY)), 0o600);
+    assert_eq!(mode(&ca.join(CERTIFICATE)), 0o644);
+    let before = std::fs::read(ca.join(CERTIFICATE)).unwrap();
+    assert_eq!(create(&ca, None).unwrap(), Created::Kept);
+    assert_eq!(std::fs::read(ca.join(CERTIFICATE)).unwrap(), before);
+    assert!(export(&ca).unwrap().contains("BEGIN CERTIFICATE"));
+
+    std::fs::remove_file(ca.join(CERTIFICATE)).unwrap();
+    let said = create(&ca, None).unwrap_err().to_string();
+    assert!(said.contains("ca.pem: is missing while"), "{said}");
+    assert!(Minter::load(&ca, 1).is_err());
+}
+
+#[test]
+fn an_authority_that_is_not_ours_alone_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let (one, two) = (directory.path().join("one"), directory.path().join("two"));
+    create(&one, None).unwrap();
+    create(&two, None).unwrap();
+    assert!(Minter::load(&one, 1).is_ok(), "control");
+    let key = one.join(KEY);
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o640)).unwrap();
+    let said = Minter::load(&one, 1).map(|_| ()).unwrap_err().to_string();
+    assert!(said.contains("others may read the key"), "{said}");
+    std::fs::copy(two.join(KEY), &key).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let said = Minter::load(&one, 1).map(|_| ()).unwrap_err().to_string();
+    assert!(said.contains("is not the key of"), "{said}");
+    let said = Minter::load(&directory.path().join("none"), 1)
+        .map(|_| ())
+        .unwrap_err();
+    assert!(said.to_string().contains("ca init"), "{said}");
+}

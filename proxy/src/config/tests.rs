@@ -1,1 +1,255 @@
+use std::path::Path;
 
+use super::*;
+
+const WHOLE: &str = r#"
+[listen]
+tcp = "127.0.0.1:3128"
+[[listen.identity]]
+uid = 1500
+agent = "ci"
+company = "local"
+profile = "default"
+
+[control]
+socket = "/run/portcullis/proxy/control.sock"
+[[control.peer]]
+user = "orchestrator"
+profiles = ["default"]
+[[control.peer]]
+user = 0
+inline = true
+admin = true
+
+[runs]
+directory = "/run/portcullis/runs"
+[board]
+socket = "/run/portcullis/orchestrator/board.sock"
+[ca]
+directory = "/var/lib/portcullis/proxy/ca"
+[audit]
+directory = "/var/lib/portcullis/proxy/audit"
+[boundary]
+status = "/run/portcullis/boundary/status.json"
+
+[profile.default]
+policy = "/etc/portcullis/policies/default.toml"
+
+[credential.github]
+kind = "github-token"
+file = "/etc/portcullis/credentials/github"
+hosts = ["github.com", "api.github.com"]
+[credential.store]
+kind = "basic"
+username = "robot"
+file = "/etc/portcullis/credentials/store"
+hosts = ["*.store.example"]
+[credential.key]
+kind = "header"
+header = "X-Api-Key"
+file = "/etc/portcullis/credentials/key"
+hosts = ["api.example.com"]
+[credential.pve]
+kind = "proxmox-token"
+id = "agent@pve!ci"
+file = "/etc/portcullis/credentials/pve"
+hosts = ["pve.example"]
+
+[limits]
+leaf_cache = 16
+idle_timeout_seconds = 7
+"#;
+
+fn uid_of(user: &str) -> Option<u32> {
+    match user {
+        "orchestrator" => Some(990),
+        other => other.parse().ok(),
+    }
+}
+
+fn parse(text: &str) -> Result<Config, ConfigError> {
+    super::parse::parse(text, Path::new("proxy.toml"), &uid_of)
+}
+
+fn problems(text: &str) -> String {
+    match parse(text) {
+        Ok(_) => panic!("accepted:\n{text}"),
+        Err(problem) => problem.to_string(),
+    }
+}
+
+#[test]
+fn a_whole_file_is_read() {
+    let config = parse(WHOLE).unwrap();
+    let listen = config.listen.as_ref().unwrap();
+    assert_eq!(listen.tcp.port(), 3128);
+    assert_eq!(listen.identities[0].uid, 1500);
+    let peer = &config.control.peers[&990];
+    assert_eq!(peer.profiles, ["default"]);
+    assert!(!peer.inline && !peer.admin);
+    assert!(config.control.peers[&0].inline && config.control.peers[&0].admin);
+    assert_eq!(config.limits.leaf_cache, 16);
+    assert_eq!(config.limits.idle_timeout.as_secs(), 7);
+    assert_eq!(
+        config.limits.connections_per_run,
+        Limits::default().connections_per_run
+    );
+    assert_eq!(config.credentials.len(), 4);
+    let github = &config.credentials[&CredentialName::parse("github").unwrap()];
+    assert!(github.may_go_to(&Host::parse("github.com").unwrap()));
+    assert!(!github.may_go_to(&Host::parse("evil.github.com").unwrap()));
+    assert!(!github.covers(&HostPattern::parse("*.github.com").unwrap()));
+    let store = &config.credentials[&CredentialName::parse("store").unwrap()];
+    assert!(store.covers(&HostPattern::parse("*.a.store.example").unwrap()));
+    assert!(!store.may_go_to(&Host::parse("store.example").unwrap()));
+    assert!(config.refuse_identity_of(900).is_ok());
+    assert!(config.refuse_identity_of(1500).is_err());
+}
+
+#[test]
+fn an_unknown_key_names_its_nearest_and_its_line() {
+    let said = problems(&WHOLE.replace("leaf_cache", "leaf_cash"));
+    let line = WHOLE
+        .lines()
+        .position(|line| line.starts_with("leaf_cache"))
+        .unwrap()
+        + 1;
+    let wanted = format!("proxy.toml:{line}: limits.leaf_cash: is not a key we know");
+    assert!(said.contains(&wanted), "{said}");
+    assert!(said.contains("hint: did you mean leaf_cache?"), "{said}");
+}
+
+#[test]
+fn all_problems_come_in_one_pass_in_the_order_of_the_file() {
+    let text = WHOLE
+        .replace("127.0.0.1:3128", "0.0.0.0:3128")
+        .replace("uid = 1500", "uid = 0")
+        .replace("\"orchestrator\"", "\"nobody-here\"")
+        .replace("\"/run/portcullis/runs\"", "\"runs\"")
+        .replace("kind = \"github-token\"", "kind = \"github-tokn\"")
+        .replace("hosts = [\"pve.example\"]", "hosts = []")
+        .replace("leaf_cache = 16", "leaf_cache = \"many\"");
+    let said = problems(&text);
+    let wanted = [
+        "listen.tcp: 0.0.0.0:3128 is not a loopback address",
+        "listen.identity[1].uid: uid 0 is never an agent",
+        "control.peer[1].user: there is no user nobody-here",
+        "runs.directory: runs is not an absolute path",
+        "credential.github.kind: github-tokn is not a kind of credential",
+        "credential.pve.hosts: is empty",
+        "limits.leaf_cache: is a string",
+    ];
+    let mut from = 0;
+    for text in wanted {
+        match said[from..].find(text) {
+            Some(at) => from += at,
+            None => panic!("{text} is missing or out of order in:\n{said}"),
+        }
+    }
+    assert!(said.contains("did you mean github-token?"), "{said}");
+    assert_eq!(said.matches("hint:").count(), wanted.len(), "{said}");
+}
+
+#[test]
+fn each_of_these_is_refused() {
+    let cases = [
+        ("uid = 1500", "uid = 65534", "unknown users"),
+        (
+            "profile = \"default\"",
+            "profile = \"other\"",
+            "there is no profile other",
+        ),
+        (
+            "profiles = [\"default\"]",
+            "profiles = [\"x\"]",
+            "there is no profile x",
+        ),
+        ("user = 0", "user = \"990\"", "listed twice"),
+        ("user = 0", "user = 65534", "unknown users"),
+        ("id = \"agent@pve!ci\"", "id = \"agent\"", "user@realm!name"),
+        (
+            "header = \"X-Api-Key\"",
+            "header = \"Host\"",
+            "cannot carry a credential",
+        ),
+        (
+            "header = \"X-Api-Key\"",
+            "header = \"a b\"",
+            "cannot carry a credential",
+        ),
+        ("username = \"robot\"", "username = \"a:b\"", "a colon"),
+        (
+            "username = \"robot\"",
+            "",
+            "credential.store.username: is missing",
+        ),
+        (
+            "hosts = [\"api.example.com\"]",
+            "",
+            "credential.key.hosts: is missing",
+        ),
+        (
+            "hosts = [\"api.example.com\"]",
+            "hosts = [\"*.com\"]",
+            "hint",
+        ),
+        ("hosts = [\"api.example.com\"]", "hosts = [\"a b\"]", "hint"),
+        (
+            "id = \"agent@pve!ci\"",
+            "header = \"X-A\"",
+            "belongs to kind = \"header\"",
+        ),
+        (
+            "[credential.key]",
+            "[credential.\"Ke y\"]",
+            "credential's name",
+        ),
+        (
+            "[boundary]",
+            "[boundary]\nexternal = \"x\"",
+            "both status and external",
+        ),
+        (
+            "status = \"/run/portcullis/boundary/status.json\"",
+            "",
+            "names no proof",
+        ),
+        ("[board]", "[bored]", "did you mean board?"),
+        ("leaf_cache = 16", "leaf_cache = 0", "not between"),
+        ("leaf_cache = 16", "leaf_cache = -1", "whole number"),
+    ];
+    for (old, new, wanted) in cases {
+        let text = WHOLE.replacen(old, new, 1);
+        assert_ne!(text, WHOLE, "{old}");
+        let said = problems(&text);
+        assert!(
+            said.contains(wanted),
+            "{old} -> {new}: wanted `{wanted}` in:\n{said}"
+        );
+        assert!(said.starts_with("proxy.toml:"), "{said}");
+    }
+}
+
+#[test]
+fn missing_tables_are_named() {
+    let said = problems("");
+    for key in ["control", "runs", "ca", "audit", "boundary"] {
+        assert!(
+            said.contains(&format!(": {key}: is missing")),
+            "{key} in:\n{said}"
+        );
+    }
+}
+
+#[test]
+fn broken_toml_says_where() {
+    let said = problems(&WHOLE.replace("[runs]", "[runs"));
+    assert!(said.starts_with("proxy.toml:"), "{said}");
+    assert!(said.contains("this is not TOML"), "{said}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let problem = Config::load(Path::new("/nonexistent/proxy.toml")).unwrap_err();
+    assert!(problem.to_string().contains("/nonexistent/proxy.toml"));
+}

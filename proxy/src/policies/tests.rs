@@ -1,1 +1,119 @@
+use super::*;
 
+const POLICY: &str = "version = 1\n[[service]]\nkind = \"http\"\nhost = \"api.example.com\"\n\
+                      allow = [\"GET /**\"]\ncredential = \"example\"\n";
+
+struct Files {
+    _directory: tempfile::TempDir,
+    policy: PathBuf,
+    config: Arc<Config>,
+}
+
+fn files(policy_text: &str) -> Files {
+    let directory = tempfile::tempdir().unwrap();
+    let policy = directory.path().join("default.toml");
+    std::fs::write(&policy, policy_text).unwrap();
+    let text = format!(
+        "[control]\nsocket = \"/c\"\n[runs]\ndirectory = \"/r\"\n[ca]\ndirectory = \"/a\"\n\
+         [audit]\ndirectory = \"/l\"\n[boundary]\nexternal = \"test\"\n\
+         [profile.default]\npolicy = \"{}\"\n\
+         [credential.example]\nkind = \"bearer\"\nfile = \"/f\"\nhosts = [\"api.example.com\"]\n",
+        policy.display()
+    );
+    let config = Arc::new(Config::parse(&text, Path::new("proxy.toml")).unwrap());
+    Files {
+        _directory: directory,
+        policy,
+        config,
+    }
+}
+
+fn problem(files: &Files) -> String {
+    Policies::load(Arc::clone(&files.config))
+        .map(|_| ())
+        .unwrap_err()
+        .to_string()
+}
+
+#[test]
+fn a_policy_is_loaded_with_its_hash() {
+    let files = files(POLICY);
+    let policies = Policies::load(Arc::clone(&files.config)).unwrap();
+    let loaded = policies.get("default").unwrap();
+    assert_eq!(loaded.hash, hash(POLICY));
+    assert_eq!(loaded.policy.services().len(), 1);
+    assert!(policies.get("other").is_none());
+    assert_eq!(
+        hash("abc"),
+        "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    );
+}
+
+#[test]
+fn a_broken_or_missing_policy_is_named() {
+    let files = files(&POLICY.replace("allow", "alow"));
+    let said = problem(&files);
+    assert!(
+        said.contains(&format!("{}:", files.policy.display())),
+        "{said}"
+    );
+    assert!(said.contains("alow") && said.contains("hint:"), "{said}");
+    std::fs::remove_file(&files.policy).unwrap();
+    assert!(problem(&files).contains("cannot be read"));
+}
+
+#[test]
+fn a_credential_must_exist_and_be_bound_to_where_it_would_go() {
+    let unknown = files(&POLICY.replace("\"example\"", "\"exemple\""));
+    let said = problem(&unknown);
+    assert!(
+        said.contains(&format!("{}:6:", unknown.policy.display())),
+        "{said}"
+    );
+    assert!(
+        said.contains("there is no credential exemple in proxy.toml"),
+        "{said}"
+    );
+
+    let elsewhere = files(&POLICY.replace("api.example.com", "evil.example.com"));
+    let said = problem(&elsewhere);
+    assert!(
+        said.contains("example would go to evil.example.com"),
+        "{said}"
+    );
+    assert!(said.contains("proxy.toml binds it elsewhere"), "{said}");
+
+    let inline = files(POLICY);
+    let policies = Policies::load(Arc::clone(&inline.config)).unwrap();
+    assert!(policies.inline(POLICY).is_ok(), "control");
+    assert!(policies.inline(&POLICY.replace("api.", "evil.")).is_err());
+}
+
+#[test]
+fn a_reload_with_a_broken_file_keeps_the_old_policy_and_says_so() {
+    let files = files(POLICY);
+    let policies = Policies::load(Arc::clone(&files.config)).unwrap();
+    let mut changes = policies.watch("default").unwrap();
+    let before = policies.get("default").unwrap();
+
+    std::fs::write(&files.policy, "version = 1\n[[service]]\nkind = 3\n").unwrap();
+    let report = policies.reload();
+    assert!(report.changed.is_empty());
+    assert!(
+        report.broken["default"].contains("default.toml:"),
+        "{:?}",
+        report.broken
+    );
+    assert!(Arc::ptr_eq(&before, &policies.get("default").unwrap()));
+    let stale = policies.view()["default"].stale.clone().unwrap();
+    policies.reload();
+    let again = policies.view()["default"].stale.clone().unwrap();
+    assert_eq!(again.since, stale.since, "stale since the first failure");
+    assert!(!changes.has_changed().unwrap());
+
+    std::fs::write(&files.policy, "version = 1\n").unwrap();
+    assert_eq!(policies.reload().changed, ["default"]);
+    assert!(policies.view()["default"].stale.is_none());
+    assert!(changes.has_changed().unwrap());
+    assert!(changes.borrow_and_update().policy.services().is_empty());
+}
