@@ -29,6 +29,7 @@ use nix::sys::time::TimeVal;
 pub use read::{Element, ObservedChain, ObservedRule, ObservedSet, ObservedTable};
 pub(crate) use write::boundaries as interval_keys;
 
+use crate::config::Scope;
 use crate::ruleset::Ruleset;
 
 /// `NFT_OBJECT_COUNTER` of linux/netfilter/nf_tables.h, which libc does not carry.
@@ -66,13 +67,54 @@ impl NetlinkError {
 
 /// Replaces (or creates) the table in one transaction: either all of it stands, or nothing
 /// changed. There is no instant without rules.
+///
+/// The kernel switches old rules off and new ones on in one step, but a packet that is half-way
+/// through the chains at that step can see the new chain before it and the old one after it, both
+/// empty, and set elements likewise. With policy drop it is dropped; with policy accept it leaves
+/// (measured: 34 packets in 200 replacements under a sending agent). So in scope `agents` a copy
+/// of the rules in a table of its own stands guard while the table is replaced.
 pub fn replace(ruleset: &Ruleset) -> Result<(), NetlinkError> {
+    let guard = match ruleset.scope {
+        Scope::Guest => None,
+        Scope::Agents => {
+            let standing = Connection::open()?.table_flags(&ruleset.table)?.is_some();
+            standing.then(|| Ruleset {
+                table: guard_name(&ruleset.table),
+                ..ruleset.clone()
+            })
+        }
+    };
+    if let Some(guard) = &guard {
+        commit(guard)?;
+    }
+    commit(ruleset)?;
+    remove_one(&guard_name(&ruleset.table))?;
+    Ok(())
+}
+
+/// Deletes the table and a guard that an interrupted replacement left; `false` when there was none.
+pub fn remove(table: &str) -> Result<bool, NetlinkError> {
+    let guard = remove_one(&guard_name(table))?;
+    Ok(remove_one(table)? || guard)
+}
+
+/// Whether an interrupted replacement left its guard behind.
+pub fn guard_left(table: &str) -> Result<bool, NetlinkError> {
+    Ok(Connection::open()?
+        .table_flags(&guard_name(table))?
+        .is_some())
+}
+
+fn guard_name(table: &str) -> String {
+    format!("{table}-guard")
+}
+
+fn commit(ruleset: &Ruleset) -> Result<(), NetlinkError> {
     let (batch, labels) = write::replacement(ruleset)?;
     Connection::open()?.commit(&batch, &labels)
 }
 
-/// Deletes the table; `false` when there was none.
-pub fn remove(table: &str) -> Result<bool, NetlinkError> {
+fn remove_one(table: &str) -> Result<bool, NetlinkError> {
     if Connection::open()?.table_flags(table)?.is_none() {
         return Ok(false);
     }

@@ -49,7 +49,16 @@ impl fmt::Display for Difference {
 /// Reads the kernel's table and compares. Empty means: exactly as it should be.
 pub fn verify(expected: &Ruleset) -> Result<Vec<Difference>, NetlinkError> {
     let observed = crate::netlink::observe(&expected.table)?;
-    Ok(differences(expected, observed.as_ref()))
+    let mut found = differences(expected, observed.as_ref());
+    if crate::netlink::guard_left(&expected.table)? {
+        found.push(Difference {
+            kind: Kind::Extra,
+            what: format!("table {}-guard", expected.table),
+            detail: "left by an interrupted replacement; it refuses, and the next apply removes it"
+                .to_owned(),
+        });
+    }
+    Ok(found)
 }
 
 /// The comparison alone.

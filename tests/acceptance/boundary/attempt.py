@@ -1,0 +1,243 @@
+"""One attempt to get past the boundary, with plain sockets; prints one JSON line.
+
+usage: attempt.py WHAT ADDRESS [PORT] [EXTRA]
+outcome: "reached" (a peer answered or accepted), "sent" (no answer), "refused" (an error), "hung"
+"""
+
+import ctypes
+import errno
+import json
+import os
+import select
+import socket
+import struct
+import sys
+import time
+
+PATIENCE = 5.0
+ANSWER = 0.4
+IPPROTO_MPTCP = 262
+IPV6_FREEBIND = 78
+IP_FREEBIND = 15
+
+
+def family(address):
+    return socket.AF_INET6 if ":" in address else socket.AF_INET
+
+
+def echo(sock):
+    sock.sendall(b"attempt\n")
+    sock.settimeout(PATIENCE)
+    return "reached" if sock.recv(64) else "refused"
+
+
+def tcp(address, port, protocol=0):
+    sock = socket.socket(family(address), socket.SOCK_STREAM, protocol)
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    return echo(sock)
+
+
+def datagram(sock, data, to):
+    sock.settimeout(ANSWER)
+    # The second send hears what an ICMP error told the kernel about the first.
+    for _ in range(2):
+        sock.sendto(data, to)
+        try:
+            sock.recv(512)
+            return "reached"
+        except TimeoutError:
+            pass
+    return "sent"
+
+
+def udp(address, port):
+    return datagram(socket.socket(family(address), socket.SOCK_DGRAM), b"attempt\n", (address, int(port)))
+
+
+def udplite(address, port):
+    return datagram(socket.socket(family(address), socket.SOCK_DGRAM, 136), b"attempt\n", (address, int(port)))
+
+
+def dns(address, port):
+    query = b"\x70\x63\x01\x00\x00\x01\x00\x00\x00\x00\x00\x00\x05probe\x04test\x00\x00\x01\x00\x01"
+    return datagram(socket.socket(family(address), socket.SOCK_DGRAM), query, (address, int(port)))
+
+
+def ping(address, kind):
+    six = ":" in address
+    sock = socket.socket(family(address), kind, 58 if six else 1)
+    body = struct.pack("!BBHHH", 128 if six else 8, 0, 0, 0x7063, 1)
+    total = sum(struct.unpack("!4H", body))
+    total = (total >> 16) + (total & 0xFFFF)
+    body = body[:2] + struct.pack("!H", ~total & 0xFFFF) + body[4:]
+    # Connected, or an ICMP error is told to nobody.
+    sock.connect((address, 0))
+    sock.settimeout(ANSWER)
+    for _ in range(2):
+        sock.send(body)
+        try:
+            if sock.recv(512):
+                return "reached"
+        except TimeoutError:
+            pass
+    return "sent"
+
+
+def icmp(address):
+    return ping(address, socket.SOCK_DGRAM)
+
+
+def raw(address):
+    return ping(address, socket.SOCK_RAW)
+
+
+def packet(interface):
+    sock = socket.socket(socket.AF_PACKET, socket.SOCK_DGRAM, socket.htons(0x0800))
+    ends = socket.inet_aton("192.0.2.1") + socket.inet_aton("192.0.2.2")
+    head = struct.pack("!BBHHHBB", 0x45, 0, 28, 0, 0, 64, 17)
+    total = sum(struct.unpack("!9H", head + ends))
+    total = (total >> 16) + (total & 0xFFFF)
+    head += struct.pack("!H", ~total & 0xFFFF) + ends
+    sock.sendto(head + struct.pack("!4H", 443, 443, 8, 0), (interface, 0x0800, 0, 0, b"\xff" * 6))
+    return "sent"
+
+
+def mptcp(address, port):
+    return tcp(address, port, IPPROTO_MPTCP)
+
+
+def fastopen(address, port):
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE)
+    sock.sendto(b"attempt\n", 0x20000000, (address, int(port)))
+    return "reached" if sock.recv(64) else "refused"
+
+
+def spoof(address, port, source, kind):
+    """Sends with a source address that is not ours, so that a refusal would go there."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
+    if ":" in address:
+        sock.setsockopt(socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
+    else:
+        sock.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
+    sock.bind((source, 0))
+    sock.settimeout(ANSWER)
+    if kind == "tcp":
+        try:
+            sock.connect((address, int(port)))
+        except TimeoutError:
+            return "sent"
+        return "reached"
+    for _ in range(3):
+        sock.sendto(b"attempt by proxy\n", (address, int(port)))
+    return "sent"
+
+
+def listen(address, port):
+    """Serves one echo after another until stdin closes."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((address, int(port)))
+    sock.listen(16)
+    print("listening", flush=True)
+    open_now = [sys.stdin.fileno(), sock]
+    while True:
+        ready, _, _ = select.select(open_now, [], [])
+        for one in ready:
+            if one is sock:
+                open_now.append(sock.accept()[0])
+            elif one == sys.stdin.fileno():
+                return "stopped"
+            else:
+                try:
+                    data = one.recv(4096)
+                    if data:
+                        one.sendall(data)
+                except OSError:
+                    data = b""
+                if not data:
+                    open_now.remove(one)
+                    one.close()
+
+
+def hold(address, port):
+    """Opens a flow, then uses it again when a line comes in."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    assert echo(sock) == "reached"
+    print("open", flush=True)
+    sys.stdin.readline()
+    return echo(sock)
+
+
+def orphan(address, port):
+    """Fills a flow whose peer does not read; when a line comes in, adds what fits and closes."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    sock.setblocking(False)
+    quiet = 0
+    while quiet < 10:
+        try:
+            sock.send(b"x" * 65536)
+            quiet = 0
+        except BlockingIOError:
+            quiet += 1
+            time.sleep(0.05)
+    print("open", flush=True)
+    sys.stdin.readline()
+    try:
+        sock.send(b"y" * 65536)
+    except OSError:
+        pass
+    sock.close()
+    return "sent"
+
+
+def inherit(address, port, uid):
+    """Root or another user opens the socket, the agent uses it."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    os.setresgid(int(uid), int(uid), int(uid))
+    os.setresuid(int(uid), int(uid), int(uid))
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    return echo(sock)
+
+
+def spin(address, port):
+    """Sends and dials as fast as it can until stdin closes."""
+    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+    print("spinning", flush=True)
+    count = 0
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        try:
+            sock.sendto(b"spin", (address, int(port)))
+        except OSError:
+            pass
+        dial = socket.socket(family(address), socket.SOCK_STREAM)
+        dial.setblocking(False)
+        dial.connect_ex((address, int(port)))
+        dial.close()
+        count += 2
+    print(count, flush=True)
+    return "stopped"
+
+
+def main():
+    what, arguments = sys.argv[1], sys.argv[2:]
+    began = time.monotonic()
+    name = None
+    try:
+        outcome = globals()[what](*arguments)
+    except TimeoutError:
+        outcome = "hung"
+    except OSError as error:
+        outcome = "refused"
+        name = errno.errorcode.get(error.errno, str(error))
+    milliseconds = int((time.monotonic() - began) * 1000)
+    print(json.dumps({"outcome": outcome, "errno": name, "ms": milliseconds, "uid": os.getuid()}), flush=True)
+
+
+main()

@@ -1,0 +1,288 @@
+//! New traffic: every kind of socket an agent can open.
+
+use tests::command::Program;
+use tests::wait;
+
+use super::lab::{AGENT, Attempt, GATE, HOST6, Lab, OTHER_AGENT, PEER4, PEER6, SUBORDINATE};
+
+const SCOPES: [&str; 2] = ["agents", "guest"];
+
+/// With the boundary away it arrives; with it, nothing does, and `uid` is named.
+#[track_caller]
+fn open_then_shut(lab: &Lab, uid: u32, what: &str, run: impl Fn() -> Attempt) {
+    lab.open();
+    let before = lab.received();
+    let attempt = run();
+    assert!(
+        lab.received() > before,
+        "control: {what} did not reach the peer: {attempt:?}"
+    );
+    lab.shut();
+    let (before, refused) = (lab.received(), lab.refused(uid));
+    let attempt = run();
+    assert_eq!(
+        lab.received(),
+        before,
+        "{what} reached the peer: {attempt:?}"
+    );
+    assert_eq!(
+        attempt.outcome, "refused",
+        "{what} must be told, and not hang: {attempt:?}"
+    );
+    assert!(
+        lab.refused(uid) > refused,
+        "{what}: uid {uid} is not named in {}",
+        lab.counters()
+    );
+}
+
+#[test]
+fn every_kind_of_socket_is_shut() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        for words in [
+            ["tcp", PEER4, "443"],
+            ["tcp", PEER6, "443"],
+            ["udp", PEER4, "443"],
+            ["udp", PEER6, "443"],
+            ["udp", PEER4, "7"],
+            ["dns", PEER4, "53"],
+            ["dns", PEER6, "53"],
+            ["tcp", PEER4, "53"],
+            ["tcp", PEER4, "853"],
+            ["mptcp", PEER4, "443"],
+            ["mptcp", PEER6, "443"],
+            ["fastopen", PEER4, "443"],
+            ["fastopen", PEER6, "443"],
+            ["udplite", PEER4, "443"],
+            ["udplite", PEER6, "443"],
+        ] {
+            let what = format!("{scope}: {words:?}");
+            open_then_shut(&lab, AGENT, &what, || lab.attempt(AGENT, &words));
+        }
+        for address in [PEER4, PEER6] {
+            let what = format!("{scope}: icmp to {address}");
+            open_then_shut(&lab, AGENT, &what, || {
+                lab.attempt(AGENT, &["icmp", address])
+            });
+        }
+    }
+}
+
+#[test]
+fn raw_and_packet_sockets_are_not_for_agents() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.open();
+        for words in [["raw", PEER4], ["raw", PEER6], ["packet", "wire"]] {
+            let before = lab.received();
+            lab.attempt(0, &words);
+            assert!(
+                lab.received() > before,
+                "control: {words:?} as root did not arrive"
+            );
+        }
+        lab.shut();
+        for words in [["raw", PEER4], ["raw", PEER6], ["packet", "wire"]] {
+            let before = lab.received();
+            let attempt = lab.attempt(AGENT, &words);
+            assert_eq!(
+                attempt.errno.as_deref(),
+                Some("EPERM"),
+                "{words:?}: {attempt:?}"
+            );
+            assert_eq!(lab.received(), before, "{words:?}");
+        }
+    }
+}
+
+#[test]
+fn in_a_guest_root_is_shut_too_raw_sockets_included() {
+    let lab = Lab::new("guest");
+    for words in [
+        &["tcp", PEER4, "443"][..],
+        &["udp", PEER6, "443"],
+        &["raw", PEER4],
+        &["raw", PEER6],
+    ] {
+        open_then_shut(&lab, 0, &format!("root: {words:?}"), || {
+            lab.attempt(0, words)
+        });
+    }
+    let elsewhere = Lab::new("agents");
+    elsewhere.shut();
+    let attempt = elsewhere.attempt(0, &["tcp", PEER4, "443"]);
+    assert_eq!(
+        attempt.outcome, "reached",
+        "scope agents leaves everybody else alone"
+    );
+}
+
+#[test]
+fn root_of_a_user_namespace_is_still_the_agent() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        for words in [
+            ["tcp", PEER4, "443"],
+            ["tcp", PEER6, "443"],
+            ["udp", PEER4, "443"],
+        ] {
+            open_then_shut(&lab, AGENT, &format!("{scope}: userns {words:?}"), || {
+                let mut all = lab.attempt_words(AGENT, &[]);
+                all.truncate(all.len() - 2);
+                all.extend(["unshare", "-Ur"].map(str::to_owned));
+                all.extend(lab.script(&words));
+                let finished = lab.on_host(all).run();
+                serde_json::from_str(&finished.stdout)
+                    .unwrap_or_else(|_| panic!("{}", finished.shown()))
+            });
+        }
+    }
+}
+
+/// `newuidmap` gives an agent another uid. It is shut as well, because it is the agent's.
+#[test]
+fn a_subordinate_uid_is_still_the_agent() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        for address in [PEER4, PEER6] {
+            open_then_shut(
+                &lab,
+                SUBORDINATE + 7,
+                &format!("{scope}: newuidmap to {address}"),
+                || subordinate(&lab, &["tcp", address, "443"]),
+            );
+        }
+    }
+}
+
+fn subordinate(lab: &Lab, words: &[&str]) -> Attempt {
+    let mut all = lab.attempt_words(AGENT, &[]);
+    all.truncate(all.len() - 2);
+    let map = format!("{SUBORDINATE},0,1000");
+    let maps = [format!("--map-users={map}"), format!("--map-groups={map}")];
+    all.extend(["unshare", "-U"].map(str::to_owned));
+    all.extend(maps);
+    all.extend(["-S", "7", "-G", "7"].map(str::to_owned));
+    all.extend(lab.script(words));
+    let finished = lab.on_host(all).run();
+    serde_json::from_str(&finished.stdout).unwrap_or_else(|_| panic!("{}", finished.shown()))
+}
+
+/// The rules cannot name a uid they do not know of: then there are no rules to load.
+#[test]
+fn an_uncovered_subordinate_range_stops_apply_and_verify() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    lab.boundary(&["verify"]).ok();
+    lab.write_config_with("agents", "agents = [\"61500-61599\"]", "");
+    for verb in ["apply", "verify"] {
+        let finished = lab.boundary(&[verb]);
+        assert_eq!(finished.code(), 2, "{}", finished.shown());
+        assert!(
+            finished.stderr.contains("700000-700999"),
+            "{}",
+            finished.shown()
+        );
+        assert!(finished.stderr.contains("hint:"), "{}", finished.shown());
+    }
+    lab.write_accounts(false);
+    lab.boundary(&["apply"]).ok();
+    lab.boundary(&["verify"]).ok();
+}
+
+/// A socket carries the uid of whoever opened it.
+#[test]
+fn an_inherited_descriptor_is_judged_by_its_opener() {
+    for (scope, opener) in [
+        ("agents", OTHER_AGENT),
+        ("guest", OTHER_AGENT),
+        ("guest", 0),
+    ] {
+        let lab = Lab::new(scope);
+        for address in [PEER4, PEER6] {
+            let what = format!("{scope}: descriptor of {opener} to {address}");
+            let user = if opener == 0 { AGENT } else { opener };
+            let user = user.to_string();
+            open_then_shut(&lab, opener, &what, || {
+                lab.attempt(opener, &["inherit", address, "443", &user])
+            });
+        }
+    }
+}
+
+/// A refusal travels to the packet's source. An agent may choose that (IPV6_FREEBIND), and must
+/// not be able to make the kernel carry its bytes there.
+#[test]
+fn a_refusal_is_never_sent_to_a_source_that_is_not_ours() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        for kind in ["udp", "tcp"] {
+            // To an address of ours, with the peer's as source: an answer goes to the peer.
+            for target in [PEER6, HOST6] {
+                let words = ["spoof", target, "443", "2001:db8::3", kind];
+                lab.peer.ip(&[
+                    "address",
+                    "replace",
+                    "2001:db8::3/64",
+                    "dev",
+                    "wire",
+                    "nodad",
+                ]);
+                lab.open();
+                let before = lab.received();
+                let attempt = lab.attempt(AGENT, &words);
+                assert!(lab.received() > before, "control: {words:?}: {attempt:?}");
+                lab.shut();
+                let (before, refused) = (lab.received(), lab.refused(AGENT));
+                let attempt = lab.attempt(AGENT, &words);
+                assert_eq!(lab.received(), before, "{scope}: {words:?}: {attempt:?}");
+                assert!(lab.refused(AGENT) > refused, "{scope}: {words:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn the_gate_leaves_by_every_way_it_needs() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.shut();
+        for words in [
+            ["tcp", PEER4, "443"],
+            ["tcp", PEER6, "443"],
+            ["udp", PEER4, "53"],
+            ["udp", PEER6, "53"],
+        ] {
+            assert_eq!(
+                lab.attempt(GATE, &words).outcome,
+                "reached",
+                "{scope}: {words:?}"
+            );
+        }
+        // Twenty closes leave nothing behind: closing handshakes have no uid any more.
+        for _ in 0..10 {
+            assert_eq!(lab.attempt(GATE, &["tcp", PEER4, "443"]).outcome, "reached");
+            assert_eq!(lab.attempt(GATE, &["tcp", PEER6, "443"]).outcome, "reached");
+        }
+        // The peer would wait in LAST-ACK for what did not get through.
+        wait::until_true("closed connections are gone at the peer", || {
+            let listed = Program::new("ss").args(["-Htan", "state", "connected"]);
+            listed
+                .in_netns(&lab.peer)
+                .run()
+                .ok()
+                .stdout
+                .trim()
+                .is_empty()
+        });
+        assert_eq!(lab.refused(GATE), 0, "{scope}: {}", lab.counters());
+        // Neighbour discovery has no uid either.
+        lab.host.ip(&["-6", "neighbour", "flush", "dev", "wire"]);
+        assert_eq!(
+            lab.attempt(GATE, &["tcp", PEER6, "443"]).outcome,
+            "reached",
+            "{scope}"
+        );
+    }
+}

@@ -1,0 +1,226 @@
+//! Traffic that is not new: older flows, inbound ones, orphans, forwarded ones, and the instant of
+//! replacement.
+
+use tests::command::Program;
+use tests::netns::Netns;
+use tests::wait;
+
+use super::lab::{AGENT, HOST4, HOST6, Lab, PEER4, PEER6};
+
+const SCOPES: [&str; 2] = ["agents", "guest"];
+
+/// Connection tracking was active before: "established" would know these flows.
+fn track(lab: &Lab) {
+    lab.host.nft(
+        "table inet tracking {
+            chain c {
+                type filter hook output priority 0; policy accept;
+                ct state established accept
+            }
+        }",
+    );
+}
+
+#[test]
+fn a_flow_older_than_the_rules_is_cut() {
+    for scope in SCOPES {
+        for address in [PEER4, PEER6] {
+            let lab = Lab::new(scope);
+            track(&lab);
+            let mut control = lab.start(AGENT, &["hold", address, "443"], "open");
+            control.say("again");
+            let attempt = control.finish();
+            assert_eq!(attempt.outcome, "reached", "control: {scope}: {attempt:?}");
+
+            let mut held = lab.start(AGENT, &["hold", address, "443"], "open");
+            lab.shut();
+            let before = lab.received();
+            held.say("again");
+            let attempt = held.finish();
+            assert_eq!(attempt.outcome, "refused", "{scope}: {attempt:?}");
+            assert_eq!(lab.received(), before, "{scope} {address}");
+        }
+    }
+}
+
+/// A closed socket with data still queued has no uid any more, and the kernel goes on sending.
+#[test]
+fn a_flow_closed_with_data_queued_does_not_outlive_the_rules() {
+    for scope in SCOPES {
+        for address in [PEER4, PEER6] {
+            for shut in [false, true] {
+                let mut lab = Lab::new(scope);
+                track(&lab);
+                let mut orphan = lab.start(AGENT, &["orphan", address, "9"], "open");
+                if shut {
+                    lab.shut();
+                }
+                orphan.say("close");
+                orphan.finish();
+                let before = lab.received_data();
+                lab.peer_reads();
+                if shut {
+                    // The peer asks for more until it gives up; nothing may answer. Its own data
+                    // shows that time enough has passed for an answer.
+                    for _ in 0..5 {
+                        lab.attempt(AGENT, &["udp", address, "443"]);
+                    }
+                    assert_eq!(
+                        lab.received_data(),
+                        before,
+                        "{scope} {address}: an orphan sent on"
+                    );
+                } else {
+                    wait::until_true("control: the orphan's data arrives", || {
+                        lab.received_data() > before + 3
+                    });
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_listening_agent_is_not_a_channel() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        for (any, address) in [("0.0.0.0", HOST4), ("::", HOST6)] {
+            let _agent = lab.start(AGENT, &["listen", any, "8080"], "listening");
+            let dial = || {
+                Program::new("python3")
+                    .arg(lab.path("attempt.py"))
+                    .args(["tcp", address, "8080"])
+                    .in_netns(&lab.peer)
+                    .run()
+                    .stdout
+            };
+            lab.open();
+            let open = dial();
+            assert!(open.contains("reached"), "control: {scope}: {open}");
+            lab.shut();
+            let before = lab.received();
+            let shut = dial();
+            assert!(!shut.contains("reached"), "{scope}: {shut}");
+            assert_eq!(lab.received(), before, "{scope}: {any} answered");
+            let counted = if scope == "guest" {
+                lab.total("inbound")
+            } else {
+                lab.refused(AGENT)
+            };
+            assert!(counted > 0, "{scope}: {}", lab.counters());
+        }
+    }
+}
+
+/// Packets of a container behind this host cross the forward hook, where no uid is known.
+#[test]
+fn a_guest_forwards_nothing_and_says_so() {
+    let lab = Lab::new("guest");
+    let container = Netns::new();
+    lab.host.ip(&[
+        "link",
+        "add",
+        "inner",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "inner",
+        "netns",
+        container.name(),
+    ]);
+    for (netns, four, six) in [
+        (&lab.host, "198.51.100.1", "2001:db8:1::1"),
+        (&container, "198.51.100.2", "2001:db8:1::2"),
+    ] {
+        netns.ip(&["address", "add", &format!("{four}/24"), "dev", "inner"]);
+        netns.ip(&[
+            "address",
+            "add",
+            &format!("{six}/64"),
+            "dev",
+            "inner",
+            "nodad",
+        ]);
+        netns.ip(&["link", "set", "inner", "up"]);
+    }
+    container.ip(&["route", "add", "default", "via", "198.51.100.1"]);
+    container.ip(&["-6", "route", "add", "default", "via", "2001:db8:1::1"]);
+    lab.peer
+        .ip(&["route", "add", "198.51.100.0/24", "via", HOST4]);
+    lab.peer
+        .ip(&["-6", "route", "add", "2001:db8:1::/64", "via", HOST6]);
+    lab.sysctl("net/ipv4/ip_forward", "1");
+    lab.sysctl("net/ipv6/conf/all/forwarding", "1");
+    let dial = |words: &[&str]| {
+        Program::new("python3")
+            .arg(lab.path("attempt.py"))
+            .args(words)
+            .in_netns(&container)
+            .run()
+            .stdout
+    };
+    for address in [PEER4, PEER6] {
+        let words = ["tcp", address, "443"];
+        lab.open();
+        wait::until_true("control: the container reaches the peer", || {
+            dial(&words).contains("reached")
+        });
+        lab.shut();
+        let (before, forwarded) = (lab.received(), lab.total("forwarded"));
+        let shut = dial(&words);
+        assert!(shut.contains("ECONNREFUSED"), "told, not hanging: {shut}");
+        let datagram = dial(&["udp", address, "443"]);
+        assert!(!datagram.contains("reached"), "{datagram}");
+        assert_eq!(lab.received(), before);
+        assert!(lab.total("forwarded") > forwarded, "{}", lab.counters());
+    }
+    // With a source that is not its own, the container would aim our refusals at others.
+    let spoof = ["spoof", PEER6, "443", "2001:db8::3", "udp"];
+    lab.peer
+        .ip(&["address", "add", "2001:db8::3/64", "dev", "wire", "nodad"]);
+    let before = lab.received();
+    dial(&spoof);
+    dial(&["spoof", PEER6, "443", "2001:db8::3", "tcp"]);
+    assert_eq!(
+        lab.received(),
+        before,
+        "a refusal was reflected to a false source"
+    );
+}
+
+/// A sending agent meets 200 replacements and not one gap.
+#[test]
+fn replacing_the_rules_opens_no_gap() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let before = lab.received();
+        let spin = lab.start(AGENT, &["spin", PEER4, "443"], "spinning");
+        let exception = |port: u32| {
+            format!(
+                "[[exception]]\nuser = \"lab-monitor\"\ndestination = \"203.0.113.1:{port}\"\n\
+                 reason = \"changes the rules\"\nexpires = \"2999-01-01T00:00:00Z\""
+            )
+        };
+        for round in 0..200 {
+            lab.write_config(scope, &exception(1000 + round));
+            let applied = lab.boundary(&["apply"]).ok().stdout;
+            assert!(
+                applied.contains("loaded"),
+                "round {round} replaced nothing: {applied}"
+            );
+        }
+        assert_eq!(
+            lab.received(),
+            before,
+            "{scope}: packets passed during a replacement"
+        );
+        assert!(lab.refused(AGENT) > 0, "the agent was still sending");
+        lab.open();
+        wait::until_true("control: what the agent sends arrives", || {
+            lab.received() > before
+        });
+        drop(spin);
+    }
+}

@@ -1,0 +1,422 @@
+//! Loading, verifying, watching, removing.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+
+use tests::wait;
+
+use super::lab::{AGENT, Lab, PEER4, Running, status};
+
+const SCOPES: [&str; 2] = ["agents", "guest"];
+const TABLE: [&str; 2] = ["inet", "portcullis-lab"];
+
+/// Text and netlink batch are one ruleset: nft(8) lists them alike, and `verify` accepts both.
+#[test]
+fn text_and_batch_are_the_same_ruleset() {
+    for scope in SCOPES {
+        let exceptions = [
+            ("192.0.2.0/24:80", "tcp"),
+            ("192.0.2.128/27:53", "udp"),
+            ("[2001:db8::/33]:443", "tcp"),
+            ("[2001:db8::1]:443", "udp"),
+        ]
+        .map(|(destination, protocol)| {
+            format!(
+                "[[exception]]\nuser = \"lab-monitor\"\ndestination = \"{destination}\"\n\
+                 protocol = \"{protocol}\"\nreason = \"every form\"\nexpires = \"2999-01-01T00:00:00Z\"\n"
+            )
+        })
+        .concat();
+        let (batch, text) = (Lab::new(scope), Lab::new(scope));
+        for lab in [&batch, &text] {
+            lab.write_config(scope, &exceptions);
+        }
+        batch.shut();
+        let script = text.boundary(&["render"]).ok().stdout;
+        text.host.nft(&script);
+        assert_eq!(batch.listed(), text.listed(), "{scope}");
+        text.boundary(&["verify"]).ok();
+        batch.boundary(&["verify"]).ok();
+        // And the text loads over what is there, in one transaction.
+        batch.host.nft(&script);
+        batch.boundary(&["verify"]).ok();
+    }
+}
+
+#[test]
+fn apply_is_idempotent_and_writes_the_status() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "{}", finished.shown());
+        assert!(
+            finished.stdout.contains("missing: table portcullis-lab"),
+            "{}",
+            finished.shown()
+        );
+        let first = lab.boundary(&["apply"]).ok().stdout;
+        assert!(first.contains("loaded ruleset"), "{first}");
+        lab.attempt(AGENT, &["tcp", PEER4, "443"]);
+        let counted = lab.refused(AGENT);
+        let second = lab.boundary(&["apply"]).ok().stdout;
+        assert!(second.contains("nothing changed"), "{second}");
+        assert_eq!(
+            lab.refused(AGENT),
+            counted,
+            "counters survive a second apply"
+        );
+        let status = status(&lab.status()).unwrap();
+        assert!(status.ok, "{status:?}");
+        assert_eq!(status.scope, scope);
+        assert_eq!(status.table, "portcullis-lab");
+        let inode = std::fs::metadata(format!("/run/netns/{}", lab.host.name()))
+            .unwrap()
+            .ino();
+        assert_eq!(
+            status.netns, inode,
+            "it speaks of the namespace it was applied in"
+        );
+        let rendered = lab.boundary(&["render", "--json"]).ok().stdout;
+        let rendered: serde_json::Value = serde_json::from_str(&rendered).unwrap();
+        assert_eq!(rendered["ruleset_hash"], status.ruleset_hash);
+        let mode = std::fs::metadata(lab.status())
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o7777, 0o644);
+        assert!(lab.boundary(&["remove"]).ok().stdout.contains("removed"));
+        assert!(
+            lab.boundary(&["remove"])
+                .ok()
+                .stdout
+                .contains("nothing to remove")
+        );
+        assert!(
+            !super::lab::status(&lab.status()).unwrap().ok,
+            "the gate hears of it"
+        );
+    }
+}
+
+/// Each rule in turn is taken away: `verify` names exactly that one.
+#[test]
+fn verify_names_each_missing_rule() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let text = lab
+            .nft(&["-a", "-j", "list", "table", TABLE[0], TABLE[1]])
+            .ok()
+            .stdout;
+        let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let rules: Vec<(String, String)> = listed["nftables"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|object| {
+                let rule = object.get("rule")?;
+                Some((
+                    rule["chain"].as_str().unwrap().to_owned(),
+                    rule["comment"].as_str().unwrap().to_owned(),
+                ))
+            })
+            .collect();
+        assert!(rules.len() >= 9, "{scope}: {rules:?}");
+        for (chain, comment) in rules {
+            let handle = handle(&lab, &chain, &comment);
+            lab.nft(&[
+                "delete", "rule", TABLE[0], TABLE[1], &chain, "handle", &handle,
+            ])
+            .ok();
+            let finished = lab.boundary(&["verify"]);
+            assert_eq!(finished.code(), 1, "{}", finished.shown());
+            let expected = format!("missing: rule {chain}/{comment:?}");
+            assert!(
+                finished.stdout.contains(&expected),
+                "{expected}: {}",
+                finished.shown()
+            );
+            assert_eq!(finished.stdout.lines().count(), 1, "{}", finished.shown());
+            lab.shut();
+            lab.boundary(&["verify"]).ok();
+        }
+    }
+}
+
+fn handle(lab: &Lab, chain: &str, comment: &str) -> String {
+    let text = lab
+        .nft(&["-a", "-j", "list", "chain", TABLE[0], TABLE[1], chain])
+        .ok()
+        .stdout;
+    let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rule = listed["nftables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|object| object["rule"]["comment"] == comment)
+        .unwrap();
+    rule["rule"]["handle"].to_string()
+}
+
+#[test]
+fn verify_names_what_is_extra_or_changed() {
+    let lab = Lab::new("agents");
+    let [family, table] = TABLE;
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["add", "rule", family, table, "output", "accept"],
+            "extra: rule output/(without comment)",
+        ),
+        (
+            &[
+                "insert", "rule", family, table, "output", "meta", "skuid", "61500", "accept",
+            ],
+            "extra: rule output/(without comment): at place 1",
+        ),
+        (
+            &["add", "chain", family, table, "more"],
+            "extra: chain more",
+        ),
+        (
+            &["add", "counter", family, table, "more"],
+            "extra: counter more",
+        ),
+        (
+            &["add", "quota", family, table, "more", "100", "bytes"],
+            "extra: object more",
+        ),
+        (
+            &["add", "set", family, table, "more", "{ type uid; }"],
+            "extra: set more",
+        ),
+        (
+            &["add", "element", family, table, "agents", "{ 70000 }"],
+            "extra: element of set agents: a range that starts at uid 70000",
+        ),
+        (
+            &[
+                "delete",
+                "element",
+                family,
+                table,
+                "agents",
+                "{ 700000-700999 }",
+            ],
+            "missing: element of set agents: a range that starts at uid 700000",
+        ),
+        (
+            &["add", "table", family, table, "{ flags dormant; }"],
+            "changed: table portcullis-lab",
+        ),
+    ];
+    for (words, expected) in cases {
+        lab.open();
+        lab.shut();
+        lab.boundary(&["verify"]).ok();
+        lab.nft(words).ok();
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "{words:?}: {}", finished.shown());
+        assert!(
+            finished.stdout.contains(expected),
+            "{words:?}: {}",
+            finished.shown()
+        );
+        let json = lab.boundary(&["verify", "--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["ok"], false);
+    }
+    // A rule with the right name and another meaning.
+    lab.open();
+    lab.shut();
+    let comment = "agents reach nothing else";
+    let handle = handle(&lab, "output", comment);
+    let replacement = format!("meta skuid @agents accept comment \"{comment}\"");
+    lab.nft(&[
+        "replace",
+        "rule",
+        family,
+        table,
+        "output",
+        "handle",
+        &handle,
+        &replacement,
+    ])
+    .ok();
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    assert!(
+        finished
+            .stdout
+            .contains("changed: rule output/\"agents reach nothing else\""),
+        "{}",
+        finished.shown()
+    );
+}
+
+#[test]
+fn without_privilege_it_refuses_and_says_why() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    // The files lie in a folder others may pass through.
+    for verb in ["apply", "verify", "counters", "remove", "watch"] {
+        let mut words: Vec<String> = [
+            "setpriv",
+            "--reuid",
+            "61500",
+            "--regid",
+            "61500",
+            "--clear-groups",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        let copy = lab.path("portcullis-boundary");
+        std::fs::copy(tests::binaries::path("portcullis-boundary"), &copy).unwrap();
+        words.push(copy.display().to_string());
+        words.push(verb.to_owned());
+        words.push("--config".to_owned());
+        words.push(lab.path("boundary.toml").display().to_string());
+        let finished = lab.on_host(words).run();
+        assert_eq!(finished.code(), 2, "{verb}: {}", finished.shown());
+        assert!(
+            finished.stderr.contains("hint:"),
+            "{verb}: {}",
+            finished.shown()
+        );
+        if verb != "watch" {
+            assert!(
+                finished.stderr.contains("CAP_NET_ADMIN"),
+                "{verb}: {}",
+                finished.shown()
+            );
+        }
+    }
+    lab.boundary(&["verify"]).ok();
+    // An agent's own tools fare no better.
+    for words in [
+        &["nft", "flush", "ruleset"][..],
+        &["nft", "delete", "table", "inet", "portcullis-lab"],
+    ] {
+        let mut all: Vec<String> = [
+            "setpriv",
+            "--reuid",
+            "61500",
+            "--regid",
+            "61500",
+            "--clear-groups",
+        ]
+        .map(str::to_owned)
+        .to_vec();
+        all.extend(words.iter().map(|word| (*word).to_owned()));
+        lab.on_host(all.clone()).run().refused();
+        all.splice(6..6, ["unshare", "-Ur"].map(str::to_owned));
+        lab.on_host(all).run().refused();
+    }
+    lab.boundary(&["verify"]).ok();
+}
+
+#[test]
+fn the_watcher_puts_the_rules_back_and_says_so() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        let watch = Running::start(lab.boundary_program(&["watch"]), "");
+        let first = fresh(&lab, 0);
+        for (words, expected) in [
+            (&["flush", "ruleset"][..], "missing: table"),
+            (
+                &["flush", "chain", TABLE[0], TABLE[1], "output"],
+                "missing: rule output/",
+            ),
+            (
+                &["add", "rule", TABLE[0], TABLE[1], "refuse", "accept"],
+                "extra: rule refuse/",
+            ),
+        ] {
+            lab.nft(words).ok();
+            watch.until("were put back");
+            watch.until(expected);
+            lab.boundary(&["verify"]).ok();
+        }
+        let later = fresh(&lab, first);
+        assert!(later > first, "the status is rewritten");
+        // It holds one capability, in no set more.
+        let text = std::fs::read_to_string(format!("/proc/{}/status", pid_of(&watch))).unwrap();
+        for line in text.lines().filter(|line| line.starts_with("Cap")) {
+            let (set, bits) = line.split_once(':').unwrap();
+            let bits = u64::from_str_radix(bits.trim(), 16).unwrap();
+            let expected = match set {
+                "CapPrm" | "CapEff" | "CapBnd" => 1 << 12,
+                _ => 0,
+            };
+            assert_eq!(bits, expected, "{line}");
+        }
+        assert!(text.contains("NoNewPrivs:\t1"), "{text}");
+        watch.signal_and_wait();
+        lab.boundary(&["verify"]).ok();
+        assert_eq!(
+            lab.attempt(AGENT, &["tcp", PEER4, "443"]).outcome,
+            "refused",
+            "{scope}"
+        );
+    }
+}
+
+/// A user that is gone, or a range that appears, cannot be expressed: the old rules stay, and the
+/// status says that nothing is proven.
+#[test]
+fn the_watcher_says_when_it_cannot_tell() {
+    let lab = Lab::new("agents");
+    lab.write_accounts(false);
+    lab.write_config_with("agents", "agents = [\"61500-61599\"]", "");
+    let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+    assert!(wait::until("a status", || status(&lab.status())).ok);
+    std::fs::write(lab.path("etc/subuid"), "lab-agent:700000:1000\n").unwrap();
+    watch.until("NOT PROVEN");
+    wait::until_true("the status says so", || {
+        status(&lab.status()).is_some_and(|status| {
+            !status.ok
+                && status
+                    .problem
+                    .is_some_and(|problem| problem.contains("700000-700999"))
+        })
+    });
+    assert_eq!(
+        lab.attempt(AGENT, &["tcp", PEER4, "443"]).outcome,
+        "refused"
+    );
+    std::fs::write(lab.path("etc/subuid"), "").unwrap();
+    watch.until("stands again");
+    wait::until_true("the status recovers", || {
+        status(&lab.status()).is_some_and(|status| status.ok)
+    });
+}
+
+fn fresh(lab: &Lab, after: u64) -> u64 {
+    wait::until("a fresh status", || {
+        status(&lab.status())
+            .filter(|status| status.ok && status.boottime_ms > after)
+            .map(|status| status.boottime_ms)
+    })
+}
+
+/// `ip netns exec`, `unshare` and `sh` all exec: the child is the watcher itself.
+fn pid_of(watch: &Running) -> u32 {
+    let comm = std::fs::read_to_string(format!("/proc/{}/comm", watch.pid())).unwrap();
+    assert!(comm.starts_with("portcullis-boun"), "{comm}");
+    watch.pid()
+}
+
+impl Running {
+    fn signal_and_wait(self) {
+        assert_eq!(self.terminate(), Some(0), "a stopped watcher ends well");
+    }
+}
+
+#[test]
+fn counters_name_users() {
+    let lab = Lab::new("agents");
+    let finished = lab.boundary(&["counters"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    lab.shut();
+    lab.attempt(AGENT, &["tcp", PEER4, "443"]);
+    let text = lab.boundary(&["counters"]).ok().stdout;
+    assert!(text.contains("uid 61500 (lab-agent)"), "{text}");
+}
