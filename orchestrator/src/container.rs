@@ -110,7 +110,11 @@ impl Running {
         exit: watch::Receiver<Option<Exit>>,
         kill: impl Fn() + Send + Sync + 'static,
     ) -> Self {
-        Self { evidence, exit, kill: Arc::new(kill) }
+        Self {
+            evidence,
+            exit,
+            kill: Arc::new(kill),
+        }
     }
 
     /// Waits for the end of the run. May be called again; cancelling it loses nothing.
@@ -129,7 +133,9 @@ impl Running {
 
 impl fmt::Debug for Running {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Running").field("evidence", &self.evidence).finish_non_exhaustive()
+        f.debug_struct("Running")
+            .field("evidence", &self.evidence)
+            .finish_non_exhaustive()
     }
 }
 

@@ -64,7 +64,10 @@ pub fn client_families_at(gate: &str, trust_dir: &str, on_host: &Path) -> Vec<(S
     table.push(("GIT_TERMINAL_PROMPT", "0".to_owned()));
     table.push(("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1".to_owned()));
     table.push(("PORTCULLIS_CA", ca));
-    table.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    table
+        .into_iter()
+        .map(|(name, value)| (name.to_owned(), value))
+        .collect()
 }
 
 /// [`client_families_at`] for clients that see the files where they are.
@@ -82,7 +85,9 @@ fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
     }
     options.push("-Dhttp.nonProxyHosts=localhost|127.0.0.1".to_owned());
     if on_host.join("truststore.p12").exists() {
-        options.push(format!("-Djavax.net.ssl.trustStore={trust_dir}/truststore.p12"));
+        options.push(format!(
+            "-Djavax.net.ssl.trustStore={trust_dir}/truststore.p12"
+        ));
         options.push("-Djavax.net.ssl.trustStoreType=PKCS12".to_owned());
         options.push("-Djavax.net.ssl.trustStorePassword=changeit".to_owned());
     }
@@ -92,7 +97,10 @@ fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
 /// What every command in a container needs beside the client families.
 pub fn base() -> Vec<(String, String)> {
     [
-        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        (
+            "PATH",
+            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        ),
         ("HOME", "/home/agent"),
         ("USER", "agent"),
         ("LOGNAME", "agent"),
@@ -120,7 +128,10 @@ mod tests {
         let table = client_families_at("http://127.0.0.1:3128", "/opt/t", dir.path());
         let value = |name: &str| {
             let found = table.iter().find(|(other, _)| other == name);
-            found.unwrap_or_else(|| panic!("{name} is missing")).1.clone()
+            found
+                .unwrap_or_else(|| panic!("{name} is missing"))
+                .1
+                .clone()
         };
         for name in ["http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"] {
             assert_eq!(value(name), "http://127.0.0.1:3128");
@@ -142,7 +153,10 @@ mod tests {
         }
         assert_eq!(value("NODE_USE_ENV_PROXY"), "1");
         let java = value("JAVA_TOOL_OPTIONS");
-        assert!(java.contains("-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128"), "{java}");
+        assert!(
+            java.contains("-Dhttps.proxyHost=127.0.0.1 -Dhttps.proxyPort=3128"),
+            "{java}"
+        );
         assert!(java.contains("trustStore=/opt/t/truststore.p12"), "{java}");
         assert!(!java.contains(dir.path().to_str().unwrap()));
     }
@@ -156,6 +170,10 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), all);
-        assert!(!names.iter().any(|name| name.contains("KEY") || name.contains("TOKEN")));
+        assert!(
+            !names
+                .iter()
+                .any(|name| name.contains("KEY") || name.contains("TOKEN"))
+        );
     }
 }

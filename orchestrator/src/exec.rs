@@ -109,7 +109,11 @@ pub enum ExecError {
 impl ExecError {
     /// 2 for what the caller has to put right first, [`OWN_FAILURE`] for the rest.
     fn code(&self) -> u8 {
-        if matches!(self, Self::Usage(_)) { 2 } else { OWN_FAILURE }
+        if matches!(self, Self::Usage(_)) {
+            2
+        } else {
+            OWN_FAILURE
+        }
     }
 
     fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
@@ -126,9 +130,13 @@ pub fn run(args: ExecArgs) -> ExitCode {
     let worker = std::thread::Builder::new()
         .name("exec".to_owned())
         .spawn(move || session::Session::new(args).and_then(session::Session::run));
-    let result = worker.map_err(ExecError::io("starting a thread")).and_then(|worker| {
-        worker.join().unwrap_or_else(|_| Err(ExecError::Said("exec panicked".to_owned())))
-    });
+    let result = worker
+        .map_err(ExecError::io("starting a thread"))
+        .and_then(|worker| {
+            worker
+                .join()
+                .unwrap_or_else(|_| Err(ExecError::Said("exec panicked".to_owned())))
+        });
     match result {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

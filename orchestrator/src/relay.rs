@@ -26,8 +26,12 @@ pub const NOT_FOUND: i32 = 127;
 pub const NOT_EXECUTABLE: i32 = 126;
 
 /// Signals that the relay hands on to the command.
-pub const FORWARDED: [Signal; 4] =
-    [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT];
+pub const FORWARDED: [Signal; 4] = [
+    Signal::SIGTERM,
+    Signal::SIGINT,
+    Signal::SIGHUP,
+    Signal::SIGQUIT,
+];
 
 /// How the command ended: an exit code, or a signal as `128 + number`, as shells say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

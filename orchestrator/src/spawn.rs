@@ -42,7 +42,10 @@ pub fn launch(command: &mut Command, launch: Launch) -> io::Result<Child> {
                 check(libc::write(*fd, c"0".as_ptr().cast(), 1))?;
             }
             check(libc::setsid())?;
-            let no_core = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            let no_core = libc::rlimit {
+                rlim_cur: 0,
+                rlim_max: 0,
+            };
             check(libc::setrlimit(libc::RLIMIT_CORE, &raw const no_core))?;
             let flags = libc::CLOSE_RANGE_CLOEXEC.cast_signed();
             check(libc::close_range(3, libc::c_uint::MAX, flags))?;
@@ -63,7 +66,10 @@ pub fn launch(command: &mut Command, launch: Launch) -> io::Result<Child> {
 /// `fd` is a standard stream, or not open.
 pub fn adopt(fd: RawFd) -> io::Result<OwnedFd> {
     if fd <= 2 {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a descriptor above 2"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a descriptor above 2",
+        ));
     }
     // SAFETY: fcntl on a number is harmless; it fails when the number is not an open descriptor.
     check(unsafe { libc::fcntl(fd, libc::F_SETFD, libc::FD_CLOEXEC) })?;

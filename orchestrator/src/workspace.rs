@@ -52,7 +52,9 @@ pub struct Workspaces {
 impl Workspaces {
     /// Workspaces beneath `directory`, which and whose parents must be searchable by everyone.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into() }
+        Self {
+            directory: directory.into(),
+        }
     }
 
     /// Where the workspace of a run is, whether or not it exists.
@@ -66,16 +68,30 @@ impl Workspaces {
     /// It exists, or the slice is not ours to act for.
     pub fn create(&self, run: &RunId, slice: Slice) -> Result<PathBuf, WorkspaceError> {
         let path = self.path(run);
-        let failed = |source| WorkspaceError::Io { path: path.clone(), source };
+        let failed = |source| WorkspaceError::Io {
+            path: path.clone(),
+            source,
+        };
         fs::create_dir_all(&self.directory).map_err(failed)?;
         fs::set_permissions(&self.directory, fs::Permissions::from_mode(0o711)).map_err(failed)?;
-        fs::DirBuilder::new().mode(0o700).create(&path).map_err(failed)?;
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&path)
+            .map_err(failed)?;
         let agent = slice.agent();
         let given = if Uid::effective().is_root() {
-            chown(&path, Some(Uid::from_raw(agent)), Some(Gid::from_raw(agent)))
-                .map_err(|error| failed(error.into()))
+            chown(
+                &path,
+                Some(Uid::from_raw(agent)),
+                Some(Gid::from_raw(agent)),
+            )
+            .map_err(|error| failed(error.into()))
         } else {
-            self.as_slice(slice, &path, &["chown", "-h", "--", &format!("{INNER_AGENT}:{INNER_AGENT}")])
+            self.as_slice(
+                slice,
+                &path,
+                &["chown", "-h", "--", &format!("{INNER_AGENT}:{INNER_AGENT}")],
+            )
         };
         if let Err(error) = given {
             let _empty = fs::remove_dir(&path);
@@ -106,8 +122,7 @@ impl Workspaces {
         }
         if Uid::effective().is_root() {
             // Opens directories relative to each other without following links.
-            return fs::remove_dir_all(&path)
-                .map_err(|source| WorkspaceError::Io { path, source });
+            return fs::remove_dir_all(&path).map_err(|source| WorkspaceError::Io { path, source });
         }
         // Directories that their owner may not enter are opened up first: inside the namespace we
         // are root over exactly these ids.
@@ -117,7 +132,10 @@ impl Workspaces {
     /// Runs `tool … PATH` in a user namespace where we are root, and the slice's ids follow.
     fn as_slice(&self, slice: Slice, path: &Path, tool: &[&str]) -> Result<(), WorkspaceError> {
         let mut command = Command::new("lxc-usernsexec");
-        let own = [("u", Uid::effective().as_raw()), ("g", Gid::effective().as_raw())];
+        let own = [
+            ("u", Uid::effective().as_raw()),
+            ("g", Gid::effective().as_raw()),
+        ];
         for (kind, id) in own {
             command.args(["-m", &format!("{kind}:0:{id}:1")]);
             command.args(["-m", &format!("{kind}:1:{}:{}", slice.first, slice.count)]);
@@ -132,12 +150,19 @@ impl Workspaces {
             .current_dir("/")
             .stdin(Stdio::null())
             .output()
-            .map_err(|source| WorkspaceError::Io { path: path.to_owned(), source })?;
+            .map_err(|source| WorkspaceError::Io {
+                path: path.to_owned(),
+                source,
+            })?;
         if output.status.success() {
             return Ok(());
         }
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-        Err(WorkspaceError::Ids { path: path.to_owned(), first: slice.first, said })
+        Err(WorkspaceError::Ids {
+            path: path.to_owned(),
+            first: slice.first,
+            said,
+        })
     }
 }
 
@@ -162,18 +187,24 @@ mod tests {
         fs::write(precious.join("file"), "kept").unwrap();
         let workspaces = Workspaces::new(workspaces);
         let run: RunId = "r1".parse().unwrap();
-        let slice = Slice { first: 1_700_000_000, count: 1024 };
+        let slice = Slice {
+            first: 1_700_000_000,
+            count: 1024,
+        };
         let path = workspaces.create(&run, slice).unwrap();
         assert_eq!(path.metadata().unwrap().uid(), slice.agent());
         symlink(&precious, path.join("out")).unwrap();
         fs::create_dir(path.join("closed")).unwrap();
-        fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o000)).unwrap();
         workspaces.remove(&run, slice).unwrap();
         workspaces.remove(&run, slice).unwrap();
         assert!(!path.exists() && precious.join("file").exists());
 
         symlink(&precious, workspaces.path(&run)).unwrap();
-        assert!(workspaces.remove(&run, slice).is_err(), "a link in its place is not followed");
+        assert!(
+            workspaces.remove(&run, slice).is_err(),
+            "a link in its place is not followed"
+        );
         assert!(precious.join("file").exists());
     }
 }

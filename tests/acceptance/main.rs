@@ -8,6 +8,7 @@
 mod architecture;
 mod audit;
 mod boundary;
+mod containers;
 mod credentials;
 mod destinations;
 mod exec;

@@ -68,7 +68,9 @@ impl Arguments {
                 }
                 "--control-fd" => {
                     let text = value()?;
-                    let number = text.parse().map_err(|_| format!("{text} is not a number"))?;
+                    let number = text
+                        .parse()
+                        .map_err(|_| format!("{text} is not a number"))?;
                     this.control = Some(number);
                 }
                 "--help" | "-h" => return Ok(None),
@@ -104,8 +106,8 @@ fn run(arguments: Arguments) -> Result<Ended, (u8, String)> {
         .map_err(|error| failed(&format!("cannot listen on {}", arguments.listen), &error))?;
     let mut command = match &mut control {
         Some(control) => {
-            let spec = Spec::read(&mut control.0)
-                .map_err(|error| failed("no command to run", &error))?;
+            let spec =
+                Spec::read(&mut control.0).map_err(|error| failed("no command to run", &error))?;
             described(&spec)
         }
         None => {
@@ -138,7 +140,10 @@ fn run(arguments: Arguments) -> Result<Ended, (u8, String)> {
 
 fn described(spec: &Spec) -> Command {
     let mut command = Command::new(&spec.argv[0]);
-    command.args(&spec.argv[1..]).env_clear().current_dir(&spec.directory);
+    command
+        .args(&spec.argv[1..])
+        .env_clear()
+        .current_dir(&spec.directory);
     command.envs(spec.env.iter().map(|(name, value)| (name, value)));
     command
 }

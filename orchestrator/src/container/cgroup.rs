@@ -75,7 +75,10 @@ impl CgroupRoot {
 
     /// The directories a run's group has, whether or not they exist.
     pub fn of_run(&self, name: &str) -> Vec<PathBuf> {
-        self.directories().iter().map(|dir| dir.join(format!("run-{name}"))).collect()
+        self.directories()
+            .iter()
+            .map(|dir| dir.join(format!("run-{name}")))
+            .collect()
     }
 
     /// Makes the group of a run, owned by `owner` when that is not us.
@@ -83,12 +86,17 @@ impl CgroupRoot {
     /// # Errors
     /// The subtree is not ours.
     pub fn create(&self, name: &str, owner: Option<(Uid, Gid)>) -> Result<RunGroup, CgroupError> {
-        let group = RunGroup { directories: self.of_run(name) };
+        let group = RunGroup {
+            directories: self.of_run(name),
+        };
         for directory in &group.directories {
             let made = make(directory, owner);
             if let Err(source) = made {
                 group.remove();
-                return Err(CgroupError::NotDelegated { path: directory.clone(), source });
+                return Err(CgroupError::NotDelegated {
+                    path: directory.clone(),
+                    source,
+                });
             }
         }
         Ok(group)
@@ -121,9 +129,16 @@ impl CgroupRoot {
 
 fn make(directory: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
     fs::create_dir(directory)?;
-    let Some((uid, gid)) = owner else { return Ok(()) };
+    let Some((uid, gid)) = owner else {
+        return Ok(());
+    };
     chown(directory, Some(uid), Some(gid))?;
-    for file in ["cgroup.procs", "tasks", "cgroup.subtree_control", "cgroup.threads"] {
+    for file in [
+        "cgroup.procs",
+        "tasks",
+        "cgroup.subtree_control",
+        "cgroup.threads",
+    ] {
         let file = directory.join(file);
         if file.exists() {
             chown(&file, Some(uid), Some(gid))?;
@@ -158,7 +173,9 @@ impl RunGroup {
 
     /// Removes the directories that are empty; a group with processes stays.
     pub fn remove(&self) {
-        self.directories.iter().for_each(|directory| remove_tree(directory));
+        self.directories
+            .iter()
+            .for_each(|directory| remove_tree(directory));
     }
 }
 
@@ -177,7 +194,11 @@ fn remove_tree(directory: &Path) {
 pub fn processes(directory: &Path) -> io::Result<Vec<Pid>> {
     let mut found = Vec::new();
     match fs::read_to_string(directory.join("cgroup.procs")) {
-        Ok(text) => found.extend(text.lines().filter_map(|line| line.parse().ok()).map(Pid::from_raw)),
+        Ok(text) => found.extend(
+            text.lines()
+                .filter_map(|line| line.parse().ok())
+                .map(Pid::from_raw),
+        ),
         Err(error) if is_gone(&error) => return Ok(found),
         Err(error) => return Err(error),
     }

@@ -46,7 +46,10 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     config.set("lxc.rootfs.options", "ro,nosuid,nodev");
     config.set("lxc.rootfs.managed", "0");
     for kind in ["u", "g"] {
-        config.set("lxc.idmap", format!("{kind} 0 {} {}", spec.slice.first, spec.slice.count));
+        config.set(
+            "lxc.idmap",
+            format!("{kind} 0 {} {}", spec.slice.first, spec.slice.count),
+        );
     }
     config.set("lxc.net.0.type", "empty");
     config.set("lxc.net.0.flags", "up");
@@ -66,11 +69,23 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
         config.set(&key, value);
     }
 
-    let usr = if fixed.usr_has_mounts { "rbind,ro,nosuid,nodev" } else { "bind,ro,nosuid,nodev" };
+    let usr = if fixed.usr_has_mounts {
+        "rbind,ro,nosuid,nodev"
+    } else {
+        "bind,ro,nosuid,nodev"
+    };
     config.bind(Path::new("/usr"), "usr", usr)?;
     config.bind(fixed.relay, RELAY, "bind,ro,nosuid,nodev")?;
-    config.bind(&spec.gate_socket_dir, "/run/portcullis", "bind,ro,nosuid,nodev,noexec")?;
-    config.bind(&spec.trust_dir, "/opt/portcullis/trust", "bind,ro,nosuid,nodev,noexec")?;
+    config.bind(
+        &spec.gate_socket_dir,
+        "/run/portcullis",
+        "bind,ro,nosuid,nodev,noexec",
+    )?;
+    config.bind(
+        &spec.trust_dir,
+        "/opt/portcullis/trust",
+        "bind,ro,nosuid,nodev,noexec",
+    )?;
     let bundle = spec.trust_dir.join("bundle.pem");
     if bundle.exists() {
         let store = "/etc/ssl/certs/ca-certificates.crt";
@@ -83,13 +98,20 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     config.tmpfs("/tmp", &format!("size={memory},mode=1777"));
     let owner = format!("size={memory},mode=0700,uid={AGENT_ID},gid={AGENT_ID}");
     config.tmpfs("/home/agent", &owner);
-    config.tmpfs("/dev/shm", &format!("size={},mode=1777,create=dir", memory / 2));
+    config.tmpfs(
+        "/dev/shm",
+        &format!("size={},mode=1777,create=dir", memory / 2),
+    );
     Ok(config.text)
 }
 
 /// A hostname that names the run: the first part of its id.
 fn hostname(run: &str) -> String {
-    let short: String = run.chars().take_while(char::is_ascii_alphanumeric).take(12).collect();
+    let short: String = run
+        .chars()
+        .take_while(char::is_ascii_alphanumeric)
+        .take(12)
+        .collect();
     format!("run-{}", short.to_ascii_lowercase())
 }
 
@@ -106,13 +128,19 @@ impl Config {
 
     fn bind(&mut self, from: &Path, to: &str, options: &str) -> Result<(), EngineError> {
         let to = to.trim_start_matches('/');
-        self.set("lxc.mount.entry", format!("{} {to} none {options} 0 0", field(from)?));
+        self.set(
+            "lxc.mount.entry",
+            format!("{} {to} none {options} 0 0", field(from)?),
+        );
         Ok(())
     }
 
     fn tmpfs(&mut self, to: &str, options: &str) {
         let to = to.trim_start_matches('/');
-        self.set("lxc.mount.entry", format!("tmpfs {to} tmpfs rw,nosuid,nodev,{options} 0 0"));
+        self.set(
+            "lxc.mount.entry",
+            format!("tmpfs {to} tmpfs rw,nosuid,nodev,{options} 0 0"),
+        );
     }
 }
 
@@ -131,7 +159,10 @@ fn plain(path: &Path) -> Result<&str, EngineError> {
 
 /// An absolute path as one field of a mount table line.
 fn field(path: &Path) -> Result<String, EngineError> {
-    Ok(plain(path)?.replace('\\', "\\134").replace(' ', "\\040").replace('#', "\\043"))
+    Ok(plain(path)?
+        .replace('\\', "\\134")
+        .replace(' ', "\\040")
+        .replace('#', "\\043"))
 }
 
 #[cfg(test)]
@@ -142,21 +173,29 @@ mod tests {
     fn spec(workspace: &str) -> RunSpec {
         RunSpec {
             run: "0190-abc".parse().unwrap(),
-            slice: Slice { first: 100_000, count: 1024 },
+            slice: Slice {
+                first: 100_000,
+                count: 1024,
+            },
             argv: vec!["true".into()],
             env: vec![],
             workspace: workspace.into(),
             bundle: None,
             gate_socket_dir: "/run/portcullis/runs/x".into(),
             trust_dir: "/nonexistent/trust".into(),
-            limits: Limits { memory_bytes: 1 << 20, pids: 7 },
+            limits: Limits {
+                memory_bytes: 1 << 20,
+                pids: 7,
+            },
             stdin: vec![],
             log: "/dev/null".into(),
         }
     }
 
     fn rendered(workspace: &str) -> Result<String, EngineError> {
-        let cgroups = CgroupRoot::V2 { root: "/sys/fs/cgroup/x".into() };
+        let cgroups = CgroupRoot::V2 {
+            root: "/sys/fs/cgroup/x".into(),
+        };
         let fixed = Fixed {
             rootfs: Path::new("/rootfs"),
             relay: Path::new("/relay"),
@@ -183,14 +222,20 @@ mod tests {
             "lxc.cgroup2.memory.swap.max = 0",
             "lxc.cgroup2.pids.max = 7",
         ] {
-            assert!(text.lines().any(|other| other == line), "{line} not in\n{text}");
+            assert!(
+                text.lines().any(|other| other == line),
+                "{line} not in\n{text}"
+            );
         }
     }
 
     #[test]
     fn a_path_cannot_become_another_line_or_field() {
         let text = rendered("/my work\\#1").unwrap();
-        assert!(text.contains("lxc.mount.entry = /my\\040work\\134\\0431 work none"), "{text}");
+        assert!(
+            text.contains("lxc.mount.entry = /my\\040work\\134\\0431 work none"),
+            "{text}"
+        );
         assert!(rendered("/ws\nlxc.cap.keep = sys_admin").is_err());
         assert!(rendered("relative").is_err());
     }

@@ -14,7 +14,9 @@ use super::{EngineError, Evidence, cgroup};
 /// # Errors
 /// `/proc` is not readable.
 pub(super) fn boot_id() -> io::Result<String> {
-    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
+    Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
+        .trim()
+        .to_owned())
 }
 
 /// Start time of a process in clock ticks since boot; `None` when there is no such process, or
@@ -34,13 +36,19 @@ pub(super) fn start_time(pid: i32) -> io::Result<Option<u64>> {
         Err(error) => return Err(error),
     };
     // The name (column 2) may contain anything; columns count again after its last parenthesis.
-    let mut columns = text.rsplit(')').next().unwrap_or_default().split_whitespace();
+    let mut columns = text
+        .rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace();
     let state = columns.next().unwrap_or_default();
     if matches!(state, "Z" | "X") {
         return Ok(None);
     }
     let start = columns.nth(18).and_then(|column| column.parse().ok());
-    start.map(Some).ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not understood")))
+    start
+        .map(Some)
+        .ok_or_else(|| io::Error::other(format!("/proc/{pid}/stat is not understood")))
 }
 
 impl Evidence {
@@ -90,8 +98,11 @@ mod tests {
 
     #[test]
     fn a_process_is_recognised_by_its_start_time_and_not_by_its_number() {
-        let mut child =
-            Command::new("/bin/cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let mut child = Command::new("/bin/cat")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
         let pid = child.id().cast_signed();
         let mut evidence = Evidence {
             boot_id: boot_id().unwrap(),
@@ -101,7 +112,10 @@ mod tests {
         };
         assert!(!evidence.proves_gone().unwrap());
         evidence.start_time += 1;
-        assert!(evidence.proves_gone().unwrap(), "the number belongs to somebody else now");
+        assert!(
+            evidence.proves_gone().unwrap(),
+            "the number belongs to somebody else now"
+        );
         evidence.start_time -= 1;
         evidence.boot_id = "another boot".into();
         assert!(evidence.proves_gone().unwrap());

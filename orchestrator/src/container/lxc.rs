@@ -86,10 +86,13 @@ impl LxcEngine {
             env: spec.env.clone(),
             directory: "/work".to_owned(),
         };
-        let command =
-            command.encode().map_err(|error| EngineError::Refused(error.to_string()))?;
+        let command = command
+            .encode()
+            .map_err(|error| EngineError::Refused(error.to_string()))?;
         let directory = self.prepare(spec)?;
-        let owner = self.identity.map(|id| (Uid::from_raw(id.uid), Gid::from_raw(id.gid)));
+        let owner = self
+            .identity
+            .map(|id| (Uid::from_raw(id.uid), Gid::from_raw(id.gid)));
         let group = match self.cgroups.create(spec.run.as_str(), owner) {
             Ok(group) => group,
             Err(error) => {
@@ -97,27 +100,36 @@ impl LxcEngine {
                 return Err(EngineError::Refused(chain(&error)));
             }
         };
-        let attempt = Attempt { engine: self, spec, group: &group, directory: &directory };
-        attempt.start(&command, io).inspect_err(|_| attempt.clean_up())
+        let attempt = Attempt {
+            engine: self,
+            spec,
+            group: &group,
+            directory: &directory,
+        };
+        attempt
+            .start(&command, io)
+            .inspect_err(|_| attempt.clean_up())
     }
 
     /// Writes what LXC reads into a directory that only this run uses.
     fn prepare(&self, spec: &RunSpec) -> Result<PathBuf, EngineError> {
         let directory = self.directory(&spec.run);
-        let failed = |error: std::io::Error| {
-            EngineError::Start(format!("{}: {error}", directory.display()))
-        };
+        let failed =
+            |error: std::io::Error| EngineError::Start(format!("{}: {error}", directory.display()));
         fs::create_dir_all(&self.state).map_err(failed)?;
         // The container's root, an id of the slice, must be able to pass through; not to list.
-        fs::DirBuilder::new().mode(0o711).create(&directory).map_err(|error| {
-            if error.kind() == std::io::ErrorKind::AlreadyExists {
-                return EngineError::Refused(format!(
-                    "run {} was started before and is not proven gone",
-                    spec.run
-                ));
-            }
-            failed(error)
-        })?;
+        fs::DirBuilder::new()
+            .mode(0o711)
+            .create(&directory)
+            .map_err(|error| {
+                if error.kind() == std::io::ErrorKind::AlreadyExists {
+                    return EngineError::Refused(format!(
+                        "run {} was started before and is not proven gone",
+                        spec.run
+                    ));
+                }
+                failed(error)
+            })?;
         let seccomp = directory.join("run.seccomp");
         let fixed = Fixed {
             rootfs: &self.rootfs,
@@ -130,7 +142,10 @@ impl LxcEngine {
             fs::write(&seccomp, SECCOMP).map_err(failed)?;
             fs::write(directory.join("config"), config).map_err(failed)?;
             let lxc = directory.join("lxc");
-            fs::DirBuilder::new().mode(0o711).create(&lxc).map_err(failed)?;
+            fs::DirBuilder::new()
+                .mode(0o711)
+                .create(&lxc)
+                .map_err(failed)?;
             if let Some(Identity { uid, gid }) = self.identity {
                 for path in [directory.clone(), directory.join("lxc")] {
                     chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
@@ -157,9 +172,13 @@ impl Engine for LxcEngine {
         let started = tokio::task::spawn_blocking(move || {
             let io = Io::logged(&spec)
                 .map_err(|error| EngineError::Start(format!("{}: {error}", spec.log.display())))?;
-            engine.start_with(&spec, io).map(|(running, _orders)| running)
+            engine
+                .start_with(&spec, io)
+                .map(|(running, _orders)| running)
         });
-        started.await.map_err(|error| EngineError::Start(error.to_string()))?
+        started
+            .await
+            .map_err(|error| EngineError::Start(error.to_string()))?
     }
 
     fn leftover(&self, run: &RunId) -> Result<Option<Evidence>, EngineError> {
@@ -192,7 +211,10 @@ impl Engine for LxcEngine {
     fn proven_gone(&self, evidence: &Evidence) -> Result<bool, EngineError> {
         let gone = evidence.proves_gone()?;
         if gone {
-            RunGroup { directories: evidence.cgroups.clone() }.remove();
+            RunGroup {
+                directories: evidence.cgroups.clone(),
+            }
+            .remove();
             if let Some(run) = run_of(evidence) {
                 self.forget(&run);
             }
@@ -208,7 +230,10 @@ impl Engine for LxcEngine {
 impl LxcEngine {
     /// Removes what a run that is proven gone has left in the engine's own state.
     fn forget(&self, run: &RunId) {
-        RunGroup { directories: self.cgroups.of_run(run.as_str()) }.remove();
+        RunGroup {
+            directories: self.cgroups.of_run(run.as_str()),
+        }
+        .remove();
         let _best_effort = fs::remove_dir_all(self.directory(run));
     }
 }
@@ -231,12 +256,20 @@ impl Attempt<'_> {
     fn start(&self, command: &[u8], io: Io) -> Result<(Running, Orders), EngineError> {
         let (ours, theirs) = UnixStream::pair().map_err(start_error)?;
         let keep = std::os::fd::OwnedFd::from(theirs);
-        let cgroup_procs =
-            self.group.open_procs().map_err(|error| EngineError::Refused(chain(&error)))?;
+        let cgroup_procs = self
+            .group
+            .open_procs()
+            .map_err(|error| EngineError::Refused(chain(&error)))?;
         let mut monitor = self.monitor(&keep);
         let streams = io.connect(&mut monitor).map_err(start_error)?;
-        let child = launch(&mut monitor, Launch { cgroup_procs, keep: Some(keep) })
-            .map_err(|error| EngineError::Start(format!("lxc-start: {error}")))?;
+        let child = launch(
+            &mut monitor,
+            Launch {
+                cgroup_procs,
+                keep: Some(keep),
+            },
+        )
+        .map_err(|error| EngineError::Start(format!("lxc-start: {error}")))?;
         drop(monitor);
         self.started(child, Control(ours), command, streams)
     }
@@ -251,7 +284,12 @@ impl Attempt<'_> {
             .arg(self.directory.join("config"))
             .arg("-o")
             .arg(self.directory.join("lxc/log"))
-            .args(["--", config::RELAY, "--control-fd", &keep.as_raw_fd().to_string()])
+            .args([
+                "--",
+                config::RELAY,
+                "--control-fd",
+                &keep.as_raw_fd().to_string(),
+            ])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
             .env("HOME", self.directory)
@@ -273,7 +311,10 @@ impl Attempt<'_> {
     ) -> Result<(Running, Orders), EngineError> {
         let handed_over = self.record(&child).and_then(|evidence| {
             use std::io::Write;
-            control.0.set_read_timeout(Some(START)).map_err(start_error)?;
+            control
+                .0
+                .set_read_timeout(Some(START))
+                .map_err(start_error)?;
             // A failed write means that the monitor is gone; the read says so too.
             let _gone = control.0.write_all(command);
             if control.hear_started().unwrap_or(false) {
@@ -288,7 +329,10 @@ impl Attempt<'_> {
                 let engine = self.engine.clone();
                 let run = self.spec.run.clone();
                 let forget = move || engine.forget(&run);
-                Ok((watch_over::watch(child, control, streams, evidence, forget), orders))
+                Ok((
+                    watch_over::watch(child, control, streams, evidence, forget),
+                    orders,
+                ))
             }
             Err(error) => {
                 drop(control);
@@ -315,8 +359,8 @@ impl Attempt<'_> {
                 .ok_or_else(|| EngineError::Start("the monitor ended at once".to_owned()))?,
             cgroups: self.group.directories.clone(),
         };
-        let text = serde_json::to_vec(&evidence)
-            .map_err(|error| EngineError::Start(error.to_string()))?;
+        let text =
+            serde_json::to_vec(&evidence).map_err(|error| EngineError::Start(error.to_string()))?;
         let path = self.engine.evidence_file(&self.spec.run);
         let file = fs::File::create(&path).map_err(start_error)?;
         std::io::Write::write_all(&mut &file, &text)
@@ -359,7 +403,10 @@ impl Attempt<'_> {
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "the shape that map_err wants")]
+#[allow(
+    clippy::needless_pass_by_value,
+    reason = "the shape that map_err wants"
+)]
 fn start_error(error: std::io::Error) -> EngineError {
     EngineError::Start(error.to_string())
 }
@@ -382,5 +429,8 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 fn usr_has_mounts() -> bool {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| point.starts_with("/usr/"))
+    table
+        .lines()
+        .filter_map(|line| line.split(' ').nth(4))
+        .any(|point| point.starts_with("/usr/"))
 }

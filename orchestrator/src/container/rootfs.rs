@@ -60,8 +60,14 @@ const FILES: [(&str, &str); 13] = [
          agent:x:1000:1000:agent:/home/agent:/bin/bash\n\
          nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
     ),
-    ("etc/group", "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n"),
-    ("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
+    (
+        "etc/group",
+        "root:x:0:\ntty:x:5:\nagent:x:1000:\nnogroup:x:65534:\n",
+    ),
+    (
+        "etc/hosts",
+        "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n",
+    ),
     ("etc/hostname", "run\n"),
     ("etc/host.conf", "multi on\n"),
     (
@@ -70,7 +76,10 @@ const FILES: [(&str, &str); 13] = [
          services: files\nrpc: files\nnetworks: files\n",
     ),
     // Nothing answers there: names are the gate's to resolve, and a lookup fails at once.
-    ("etc/resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
+    (
+        "etc/resolv.conf",
+        "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+    ),
     (
         "etc/gitconfig",
         "[user]\n\tname = Portcullis agent\n\temail = agent@portcullis.internal\n\
@@ -96,7 +105,10 @@ const LINKS: [(&str, &str); 10] = [
     ("etc/mtab", "../proc/self/mounts"),
     ("etc/localtime", "/usr/share/zoneinfo/Etc/UTC"),
     ("etc/ssl/cert.pem", "certs/ca-certificates.crt"),
-    ("etc/pki/tls/certs/ca-bundle.crt", "../../../ssl/certs/ca-certificates.crt"),
+    (
+        "etc/pki/tls/certs/ca-bundle.crt",
+        "../../../ssl/certs/ca-certificates.crt",
+    ),
     ("var/tmp", "../tmp"),
     ("var/run", "../run"),
     ("run/shm", "../dev/shm"),
@@ -116,7 +128,15 @@ pub fn create(directory: &Path) -> io::Result<()> {
     for (name, text) in FILES {
         let path = directory.join(name);
         if !(MOUNT_POINTS.contains(&name) && path.exists()) {
-            write(&path, text.as_bytes(), if name.ends_with("relay") { 0o755 } else { 0o644 })?;
+            write(
+                &path,
+                text.as_bytes(),
+                if name.ends_with("relay") {
+                    0o755
+                } else {
+                    0o644
+                },
+            )?;
         }
     }
     for (name, target) in LINKS {
@@ -158,7 +178,9 @@ fn make_directory(path: &Path) -> io::Result<()> {
 
 fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     if fs::read(path).is_ok_and(|old| old == content)
-        && path.symlink_metadata().is_ok_and(|meta| meta.mode() & 0o777 == mode)
+        && path
+            .symlink_metadata()
+            .is_ok_and(|meta| meta.mode() & 0o777 == mode)
     {
         return Ok(());
     }
@@ -209,7 +231,11 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
 fn matching(directory: &Path, pattern: &str) -> io::Result<Vec<PathBuf>> {
     let Some(start) = pattern.strip_suffix('*') else {
         let path = directory.join(pattern);
-        return Ok(if path.symlink_metadata().is_ok() { vec![path] } else { Vec::new() });
+        return Ok(if path.symlink_metadata().is_ok() {
+            vec![path]
+        } else {
+            Vec::new()
+        });
     };
     let mut found = Vec::new();
     for entry in fs::read_dir(directory).map_err(named(directory))? {

@@ -61,9 +61,19 @@ impl RunLog {
     /// # Errors
     /// The file cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new().create(true).append(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .mode(0o600)
+            .open(path)?;
         let written = file.metadata()?.len();
-        Ok(Self { inner: Mutex::new(Inner { file, seq: 0, written }) })
+        Ok(Self {
+            inner: Mutex::new(Inner {
+                file,
+                seq: 0,
+                written,
+            }),
+        })
     }
 
     /// Appends a chunk as one write, so that a follower never sees half a line of ours.
@@ -77,7 +87,10 @@ impl RunLog {
         }
         inner.append(stream, chunk)?;
         if inner.written > LARGEST {
-            inner.append(Stream::System, "the log is full; later output is not kept\n")?;
+            inner.append(
+                Stream::System,
+                "the log is full; later output is not kept\n",
+            )?;
         }
         Ok(())
     }
@@ -86,7 +99,12 @@ impl RunLog {
 impl Inner {
     fn append(&mut self, stream: Stream, chunk: &str) -> io::Result<()> {
         let ts = format!("{:.3}", jiff::Timestamp::now());
-        let line = Line { ts, stream, chunk: chunk.to_owned(), seq: self.seq };
+        let line = Line {
+            ts,
+            stream,
+            chunk: chunk.to_owned(),
+            seq: self.seq,
+        };
         let mut text = serde_json::to_vec(&line)?;
         text.push(b'\n');
         self.file.write_all(&text)?;
@@ -160,9 +178,18 @@ mod tests {
         log.write(Stream::Stdout, "one\n").unwrap();
         log.write(Stream::Stderr, "two").unwrap();
         let text = std::fs::read_to_string(&path).unwrap();
-        let lines: Vec<Line> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert_eq!(lines.iter().map(|line| line.seq).collect::<Vec<_>>(), [0, 1]);
-        assert_eq!((lines[1].stream, lines[1].chunk.as_str()), (Stream::Stderr, "two"));
+        let lines: Vec<Line> = text
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(
+            lines.iter().map(|line| line.seq).collect::<Vec<_>>(),
+            [0, 1]
+        );
+        assert_eq!(
+            (lines[1].stream, lines[1].chunk.as_str()),
+            (Stream::Stderr, "two")
+        );
         assert!(lines[0].ts.ends_with('Z'), "{}", lines[0].ts);
     }
 }

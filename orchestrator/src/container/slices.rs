@@ -69,7 +69,11 @@ pub struct Held {
 impl Slices {
     /// The slices of the range `first..first + count`, locked through files in `directory`.
     pub fn new(directory: impl Into<PathBuf>, first: u32, count: u32) -> Self {
-        Self { directory: directory.into(), first, slices: count / SLICE_IDS }
+        Self {
+            directory: directory.into(),
+            first,
+            slices: count / SLICE_IDS,
+        }
     }
 
     /// The slices of `account`'s range in `/etc/subuid` and `/etc/subgid`.
@@ -79,14 +83,21 @@ impl Slices {
     pub fn of_account(directory: impl Into<PathBuf>, account: &str) -> Result<Self, SliceError> {
         let range = |file: &'static str| {
             let text = fs::read_to_string(file).unwrap_or_default();
-            range_of(&text, account)
-                .ok_or(SliceError::NoRange { file, account: account.to_owned() })
+            range_of(&text, account).ok_or(SliceError::NoRange {
+                file,
+                account: account.to_owned(),
+            })
         };
         let (uids, gids) = (range("/etc/subuid")?, range("/etc/subgid")?);
         if uids != gids {
             return Err(SliceError::Unequal(account.to_owned()));
         }
         Ok(Self::new(directory, uids.0, uids.1))
+    }
+
+    /// The first id of the first slice, and how many slices there are.
+    pub fn range(&self) -> (u32, u32) {
+        (self.first, self.slices)
     }
 
     /// Takes a slice for the run `name` that nobody holds and nobody's remains may be in.
@@ -100,13 +111,19 @@ impl Slices {
                 continue;
             }
             if let Some(mut file) = self.lock(index).map_err(|source| self.io(source))? {
-                if !content(&mut file).map_err(|source| self.io(source))?.is_empty() {
+                if !content(&mut file)
+                    .map_err(|source| self.io(source))?
+                    .is_empty()
+                {
                     continue;
                 }
                 file.write_all(name.as_bytes())
                     .and_then(|()| file.sync_data())
                     .map_err(|source| self.io(source))?;
-                return Ok(Held { slice: self.slice(index), file });
+                return Ok(Held {
+                    slice: self.slice(index),
+                    file,
+                });
             }
         }
         Err(SliceError::Exhausted(self.slices))
@@ -126,7 +143,13 @@ impl Slices {
             if let Some(mut file) = self.lock(index).map_err(|source| self.io(source))? {
                 let name = content(&mut file).map_err(|source| self.io(source))?;
                 if !name.is_empty() {
-                    found.push((Held { slice: self.slice(index), file }, name));
+                    found.push((
+                        Held {
+                            slice: self.slice(index),
+                            file,
+                        },
+                        name,
+                    ));
                 }
             }
         }
@@ -138,15 +161,22 @@ impl Slices {
     /// # Errors
     /// The mark cannot be removed; the slice stays quarantined.
     pub fn release(&self, held: Held) -> Result<(), SliceError> {
-        held.file.set_len(0).and_then(|()| held.file.sync_data()).map_err(|source| self.io(source))
+        held.file
+            .set_len(0)
+            .and_then(|()| held.file.sync_data())
+            .map_err(|source| self.io(source))
     }
 
     fn slice(&self, index: u32) -> Slice {
-        Slice { first: self.first + index * SLICE_IDS, count: SLICE_IDS }
+        Slice {
+            first: self.first + index * SLICE_IDS,
+            count: SLICE_IDS,
+        }
     }
 
     fn path(&self, index: u32) -> PathBuf {
-        self.directory.join(format!("slice-{}.lock", self.slice(index).first))
+        self.directory
+            .join(format!("slice-{}.lock", self.slice(index).first))
     }
 
     fn lock(&self, index: u32) -> io::Result<Option<File>> {
@@ -164,7 +194,10 @@ impl Slices {
     }
 
     fn io(&self, source: io::Error) -> SliceError {
-        SliceError::Io { directory: self.directory.clone(), source }
+        SliceError::Io {
+            directory: self.directory.clone(),
+            source,
+        }
     }
 }
 
@@ -173,7 +206,8 @@ const NOBODY: u32 = 65_534;
 
 impl Slice {
     fn holds(self, id: u32) -> bool {
-        id.checked_sub(self.first).is_some_and(|offset| offset < self.count)
+        id.checked_sub(self.first)
+            .is_some_and(|offset| offset < self.count)
     }
 
     /// The host uid (and gid) of the command inside.
@@ -218,17 +252,41 @@ mod tests {
         let slices = Slices::new(dir.path(), 100_000, 2 * SLICE_IDS + 5);
         let first = slices.acquire("one").unwrap();
         let second = slices.acquire("two").unwrap();
-        assert_eq!(first.slice, Slice { first: 100_000, count: 1024 });
-        assert_eq!(second.slice, Slice { first: 101_024, count: 1024 });
+        assert_eq!(
+            first.slice,
+            Slice {
+                first: 100_000,
+                count: 1024
+            }
+        );
+        assert_eq!(
+            second.slice,
+            Slice {
+                first: 101_024,
+                count: 1024
+            }
+        );
         assert_eq!(second.slice.agent(), 102_024);
-        assert!(matches!(slices.acquire("three"), Err(SliceError::Exhausted(2))));
-        assert!(slices.quarantined().unwrap().is_empty(), "held slices are not listed");
+        assert!(matches!(
+            slices.acquire("three"),
+            Err(SliceError::Exhausted(2))
+        ));
+        assert!(
+            slices.quarantined().unwrap().is_empty(),
+            "held slices are not listed"
+        );
 
         drop(first);
-        assert!(matches!(slices.acquire("three"), Err(SliceError::Exhausted(2))));
+        assert!(matches!(
+            slices.acquire("three"),
+            Err(SliceError::Exhausted(2))
+        ));
         let mut waiting = slices.quarantined().unwrap();
         let (held, name) = waiting.pop().unwrap();
-        assert_eq!((held.slice.first, name.as_str(), waiting.len()), (100_000, "one", 0));
+        assert_eq!(
+            (held.slice.first, name.as_str(), waiting.len()),
+            (100_000, "one", 0)
+        );
         slices.release(held).unwrap();
         assert_eq!(slices.acquire("three").unwrap().slice.first, 100_000);
     }

@@ -56,8 +56,14 @@ const TASK_FILES: [&str; 36] = [
 ];
 
 /// Directories whose every changed file counts.
-const TASK_DIRECTORIES: [&str; 6] =
-    [".cargo", ".devcontainer", ".husky", ".idea", ".mvn", ".vscode"];
+const TASK_DIRECTORIES: [&str; 6] = [
+    ".cargo",
+    ".devcontainer",
+    ".husky",
+    ".idea",
+    ".mvn",
+    ".vscode",
+];
 
 /// Why a changed file is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -92,10 +98,19 @@ pub(super) struct Changes {
 /// Searches `root` for files whose change time is `since` (seconds and nanoseconds of the epoch) or later. Links are
 /// neither followed nor opened; no file is opened at all.
 pub(super) fn since(root: &Path, since: (i64, i64)) -> Changes {
-    let mut search = Search { root, since, seen: 0, found: Vec::new(), skipped: false };
+    let mut search = Search {
+        root,
+        since,
+        seen: 0,
+        found: Vec::new(),
+        skipped: false,
+    };
     search.directory(root, 0);
     search.found.sort();
-    Changes { files: search.found, complete: !search.skipped }
+    Changes {
+        files: search.found,
+        complete: !search.skipped,
+    }
 }
 
 struct Search<'a> {
@@ -143,11 +158,14 @@ impl Search<'_> {
     /// A directory that git would take for a repository, whose `HEAD` and `config` are new; the
     /// workspace's own `.git` never counts.
     fn is_new_repository(&self, directory: &Path) -> bool {
-        let own = directory.strip_prefix(self.root).is_ok_and(|path| path == Path::new(".git"));
+        let own = directory
+            .strip_prefix(self.root)
+            .is_ok_and(|path| path == Path::new(".git"));
         let new = |name: &str| {
-            directory.join(name).symlink_metadata().is_ok_and(|meta| {
-                (meta.ctime(), meta.ctime_nsec()) >= self.since
-            })
+            directory
+                .join(name)
+                .symlink_metadata()
+                .is_ok_and(|meta| (meta.ctime(), meta.ctime_nsec()) >= self.since)
         };
         !own && directory.join("objects").is_dir() && new("HEAD") && new("config")
     }
@@ -171,7 +189,9 @@ impl Search<'_> {
             return commands.then_some(Reason::Git);
         }
         if TASK_FILES.contains(&name)
-            || TASK_DIRECTORIES.iter().any(|directory| parents.contains(directory))
+            || TASK_DIRECTORIES
+                .iter()
+                .any(|directory| parents.contains(directory))
         {
             return Some(Reason::Task);
         }
@@ -207,8 +227,11 @@ mod tests {
         put(".husky/pre-push", 0o644);
         symlink("/etc/shadow", root.join("link")).unwrap();
         let all = since(root, (0, 0));
-        let found: Vec<(&str, Reason)> =
-            all.files.iter().map(|file| (file.path.to_str().unwrap(), file.reason)).collect();
+        let found: Vec<(&str, Reason)> = all
+            .files
+            .iter()
+            .map(|file| (file.path.to_str().unwrap(), file.reason))
+            .collect();
         assert_eq!(
             found,
             [

@@ -34,16 +34,34 @@ impl Clone {
     /// # Errors
     /// `directory` is in no repository, or git fails.
     pub(super) fn make(directory: &Path, scratch: &Path, slice: Slice) -> Result<Self, ExecError> {
-        let meta = directory.metadata().map_err(ExecError::io("reading the current directory"))?;
+        let meta = directory
+            .metadata()
+            .map_err(ExecError::io("reading the current directory"))?;
         let owner = (meta.uid(), meta.gid());
         let top = git(owner, directory, &["rev-parse", "--show-toplevel"])?;
         let source = PathBuf::from(top);
         let making = || ExecError::io(format!("making {}", scratch.display()));
-        fs::DirBuilder::new().recursive(true).mode(0o711).create(scratch).map_err(making())?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(scratch)
+            .map_err(making())?;
         lchown(scratch, Some(owner.0), Some(owner.1)).map_err(making())?;
         let work = scratch.join("work");
         let (from, to) = (text(&source)?, text(&work)?);
-        git(owner, scratch, &["clone", "-q", "--no-hardlinks", "--template=", "--", from, to])?;
+        git(
+            owner,
+            scratch,
+            &[
+                "clone",
+                "-q",
+                "--no-hardlinks",
+                "--template=",
+                "--",
+                from,
+                to,
+            ],
+        )?;
         // Inside, the path on this host means nothing: pushes and fetches go where the source's go.
         match git(owner, &source, &["config", "--get", "remote.origin.url"]) {
             Ok(url) => git(owner, &work, &["remote", "set-url", "origin", &url])?,
@@ -51,7 +69,13 @@ impl Clone {
         };
         let start = git(owner, &work, &["rev-parse", "HEAD"])?;
         give(&work, slice.agent()).map_err(ExecError::io("giving the clone to the run"))?;
-        Ok(Self { source, owner, work, scratch: scratch.to_owned(), start })
+        Ok(Self {
+            source,
+            owner,
+            work,
+            scratch: scratch.to_owned(),
+            start,
+        })
     }
 
     /// Fetches what the clone's `HEAD` is now as the branch `portcullis/RUN`. `None` when it is
@@ -66,7 +90,11 @@ impl Clone {
             return Ok(None);
         }
         let transfer = self.scratch.join("transfer");
-        git(self.owner, &self.scratch, &["init", "-q", "--bare", "--template=", text(&transfer)?])?;
+        git(
+            self.owner,
+            &self.scratch,
+            &["init", "-q", "--bare", "--template=", text(&transfer)?],
+        )?;
         copy_objects(&self.work.join(".git/objects"), &transfer.join("objects"))
             .map_err(reading())?;
         fs::create_dir_all(transfer.join("refs/heads")).map_err(reading())?;
@@ -74,7 +102,14 @@ impl Clone {
         give_to(&transfer, self.owner).map_err(reading())?;
         let branch = format!("portcullis/{run}");
         let refspec = format!("refs/heads/work:refs/heads/{branch}");
-        let options = ["fetch", "-q", "--no-tags", "--no-write-fetch-head", "--no-recurse-submodules", "--"];
+        let options = [
+            "fetch",
+            "-q",
+            "--no-tags",
+            "--no-write-fetch-head",
+            "--no-recurse-submodules",
+            "--",
+        ];
         let mut arguments = options.to_vec();
         arguments.extend([text(&transfer)?, &refspec]);
         git(self.owner, &self.source, &arguments)?;
@@ -116,16 +151,22 @@ fn git(owner: (u32, u32), directory: &Path, arguments: &[&str]) -> Result<String
         command.uid(owner.0).gid(owner.1);
     }
     let doing = || format!("running git {}", arguments.first().unwrap_or(&""));
-    let output = command.output().map_err(|source| ExecError::Io { doing: doing(), source })?;
+    let output = command.output().map_err(|source| ExecError::Io {
+        doing: doing(),
+        source,
+    })?;
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr).trim().to_owned();
         return Err(ExecError::Said(format!("{} failed: {said}", doing())));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).trim_end_matches('\n').to_owned())
+    Ok(String::from_utf8_lossy(&output.stdout)
+        .trim_end_matches('\n')
+        .to_owned())
 }
 
 fn text(path: &Path) -> Result<&str, ExecError> {
-    path.to_str().ok_or_else(|| ExecError::Said(format!("{} is not UTF-8", path.display())))
+    path.to_str()
+        .ok_or_else(|| ExecError::Said(format!("{} is not UTF-8", path.display())))
 }
 
 fn give(path: &Path, id: u32) -> io::Result<()> {
@@ -147,9 +188,15 @@ fn give_to(path: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
 /// changes under us, and every directory on the way has been checked to be one.
 fn open_plain(path: &Path) -> io::Result<fs::File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
-    let file = fs::OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let file = fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(flags)
+        .open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other(format!("{} is not a regular file", path.display())));
+        return Err(io::Error::other(format!(
+            "{} is not a regular file",
+            path.display()
+        )));
     }
     Ok(file)
 }
@@ -158,7 +205,10 @@ fn real_directory(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_dir() {
         return Ok(());
     }
-    Err(io::Error::other(format!("{} is not a directory", path.display())))
+    Err(io::Error::other(format!(
+        "{} is not a directory",
+        path.display()
+    )))
 }
 
 /// The commit that `HEAD` of a repository names, read without git.
@@ -166,7 +216,9 @@ fn head_of(repository: &Path) -> io::Result<String> {
     real_directory(repository)?;
     let small = |path: &Path| {
         let mut text = String::new();
-        open_plain(path)?.take(16 * 1024 * 1024).read_to_string(&mut text)?;
+        open_plain(path)?
+            .take(16 * 1024 * 1024)
+            .read_to_string(&mut text)?;
         Ok::<_, io::Error>(text)
     };
     let bad = || io::Error::other("HEAD names no commit");
@@ -175,7 +227,9 @@ fn head_of(repository: &Path) -> io::Result<String> {
         return object_id(&head).ok_or_else(bad);
     };
     let safe = name.starts_with("refs/heads/")
-        && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
+        && name
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..");
     if !safe {
         return Err(bad());
     }
@@ -228,7 +282,10 @@ fn copy_objects(from: &Path, to: &Path) -> io::Result<()> {
                 name.starts_with("pack-") && (name.ends_with(".pack") || name.ends_with(".idx"))
             };
             if wanted && file.file_type()?.is_file() {
-                io::copy(&mut open_plain(&file.path())?, &mut fs::File::create(target.join(name))?)?;
+                io::copy(
+                    &mut open_plain(&file.path())?,
+                    &mut fs::File::create(target.join(name))?,
+                )?;
             }
         }
     }
@@ -251,7 +308,12 @@ mod tests {
         assert_eq!(head_of(git).unwrap(), id);
         fs::write(git.join("HEAD"), id).unwrap();
         assert_eq!(head_of(git).unwrap(), id);
-        for bad in ["ref: refs/heads/../../../etc/shadow", "ref: /etc/shadow", "ref: refs/heads/", "x"] {
+        for bad in [
+            "ref: refs/heads/../../../etc/shadow",
+            "ref: /etc/shadow",
+            "ref: refs/heads/",
+            "x",
+        ] {
             fs::write(git.join("HEAD"), bad).unwrap();
             assert!(head_of(git).is_err(), "{bad}");
         }

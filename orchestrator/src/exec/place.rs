@@ -66,7 +66,10 @@ fn shut_in(prefix: &Path) -> String {
     let table: toml::Table = text.unwrap_or_default().parse().unwrap_or_default();
     let agents = table.get("agents").and_then(toml::Value::as_array);
     let mut names = agents.into_iter().flatten().filter_map(toml::Value::as_str);
-    names.find(|name| name.ends_with("-exec")).unwrap_or("portcullis-exec").to_owned()
+    names
+        .find(|name| name.ends_with("-exec"))
+        .unwrap_or("portcullis-exec")
+        .to_owned()
 }
 
 fn prefix_of(library: &Path) -> PathBuf {
@@ -86,14 +89,27 @@ mod tests {
         assert_eq!(shut_in(dir.path()), "portcullis-exec");
         std::fs::create_dir_all(dir.path().join("etc/portcullis")).unwrap();
         let file = dir.path().join("etc/portcullis/boundary.toml");
-        std::fs::write(file, "agents = [\"x-orchestrator\", \"x-exec\", \"1500-1599\"]").unwrap();
+        std::fs::write(
+            file,
+            "agents = [\"x-orchestrator\", \"x-exec\", \"1500-1599\"]",
+        )
+        .unwrap();
         assert_eq!(shut_in(dir.path()), "x-exec");
     }
 
     #[test]
     fn the_prefix_is_where_the_binaries_were_installed() {
-        assert_eq!(prefix_of(Path::new("/usr/local/lib/portcullis")), Path::new("/"));
-        assert_eq!(prefix_of(Path::new("/srv/x/usr/local/lib/portcullis")), Path::new("/srv/x"));
-        assert_eq!(prefix_of(Path::new("/home/me/target/debug")), Path::new("/"));
+        assert_eq!(
+            prefix_of(Path::new("/usr/local/lib/portcullis")),
+            Path::new("/")
+        );
+        assert_eq!(
+            prefix_of(Path::new("/srv/x/usr/local/lib/portcullis")),
+            Path::new("/srv/x")
+        );
+        assert_eq!(
+            prefix_of(Path::new("/home/me/target/debug")),
+            Path::new("/")
+        );
     }
 }

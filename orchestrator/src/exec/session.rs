@@ -64,7 +64,11 @@ impl Session {
         }
         let place = Place::find(&args)?;
         let policy = args.policy.as_deref().map(read_policy).transpose()?;
-        let env = args.env.iter().map(|text| variable(text)).collect::<Result<_, _>>()?;
+        let env = args
+            .env
+            .iter()
+            .map(|text| variable(text))
+            .collect::<Result<_, _>>()?;
         let directory = workspace_directory()?;
         let identity = identity(&place.account)?;
         prepare_state(&place)?;
@@ -132,7 +136,9 @@ impl Session {
             board_token: None,
             policy: self.policy.clone(),
         };
-        self.runtime.block_on(self.gate.open(&open)).map_err(ExecError::Gate)
+        self.runtime
+            .block_on(self.gate.open(&open))
+            .map_err(ExecError::Gate)
     }
 
     /// The mapped directory, or a clone where that is wanted or nothing else is possible.
@@ -157,7 +163,11 @@ impl Session {
 
     fn start(&self, work: &Work, opened: &OpenedRun) -> Result<(Running, Orders), ExecError> {
         let mut env = environment::base();
-        env.extend(environment::client_families_at(GATE, TRUST, &self.place.trust));
+        env.extend(environment::client_families_at(
+            GATE,
+            TRUST,
+            &self.place.trust,
+        ));
         if let Ok(term) = std::env::var("TERM") {
             env.push(("TERM".to_owned(), term));
         }
@@ -249,9 +259,19 @@ impl Session {
                 if branch.is_ok() {
                     clone.remove();
                 } else {
-                    say(&format!("portcullis exec: the clone is kept in {}", clone.work.display()));
+                    say(&format!(
+                        "portcullis exec: the clone is kept in {}",
+                        clone.work.display()
+                    ));
                 }
-                (changes::Changes { files: Vec::new(), complete: true }, Vec::new(), branch)
+                (
+                    changes::Changes {
+                        files: Vec::new(),
+                        complete: true,
+                    },
+                    Vec::new(),
+                    branch,
+                )
             }
         };
         let code = code?;
@@ -299,17 +319,24 @@ pub(super) fn code_of(exit: Exit) -> Result<u8, ExecError> {
     match exit {
         Exit::Code(code) => Ok(u8::try_from(code).unwrap_or(1)),
         Exit::Signal(signal) => Ok(u8::try_from(128 + signal).unwrap_or(255)),
-        Exit::Unknown => Err(ExecError::Said("the end of the command was not seen".to_owned())),
+        Exit::Unknown => Err(ExecError::Said(
+            "the end of the command was not seen".to_owned(),
+        )),
     }
 }
 
 fn read_policy(path: &Path) -> Result<String, ExecError> {
     let text = fs::read_to_string(path).map_err(|error| {
-        ExecError::Usage(format!("the policy {} cannot be read: {error}", path.display()))
+        ExecError::Usage(format!(
+            "the policy {} cannot be read: {error}",
+            path.display()
+        ))
     })?;
     match policy::Policy::parse(&text, &path.to_string_lossy()) {
         Ok(_) => Ok(text),
-        Err(problems) => Err(ExecError::Usage(format!("the policy has errors\n{problems}"))),
+        Err(problems) => Err(ExecError::Usage(format!(
+            "the policy has errors\n{problems}"
+        ))),
     }
 }
 
@@ -327,7 +354,10 @@ fn workspace_directory() -> Result<PathBuf, ExecError> {
         .map_err(ExecError::io("finding the current directory"))?;
     let is_a_home = |path: &Path| {
         let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        passwd.lines().filter_map(|line| line.split(':').nth(5)).any(|home| Path::new(home) == path)
+        passwd
+            .lines()
+            .filter_map(|line| line.split(':').nth(5))
+            .any(|home| Path::new(home) == path)
     };
     if directory.parent().is_none() || is_a_home(&directory) {
         return Err(ExecError::Usage(format!(
@@ -345,15 +375,25 @@ pub(super) fn identity(account: &str) -> Result<Identity, ExecError> {
             "the account {account}, whose ids containers get, does not exist\n  hint: portcullis up makes it"
         ))
     };
-    let user = User::from_name(account).ok().flatten().ok_or_else(missing)?;
-    Ok(Identity { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+    let user = User::from_name(account)
+        .ok()
+        .flatten()
+        .ok_or_else(missing)?;
+    Ok(Identity {
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+    })
 }
 
 /// The directories of our state, which the ids of containers must be able to pass through.
 fn prepare_state(place: &Place) -> Result<(), ExecError> {
     let making = || ExecError::io(format!("making {}", place.state.display()));
     for directory in [&place.state, &place.runs(), &place.state.join("staging")] {
-        fs::DirBuilder::new().recursive(true).mode(0o711).create(directory).map_err(making())?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(directory)
+            .map_err(making())?;
     }
     rootfs::create(&place.rootfs()).map_err(making())
 }
@@ -361,7 +401,9 @@ fn prepare_state(place: &Place) -> Result<(), ExecError> {
 /// Frees the slices of execs that died, once nothing of their runs is left.
 pub(super) fn sweep(slices: &Slices, engine: &LxcEngine) -> Result<(), ExecError> {
     for (held, name) in slices.quarantined()? {
-        let Ok(run) = RunId::parse(&name) else { continue };
+        let Ok(run) = RunId::parse(&name) else {
+            continue;
+        };
         let gone = match engine.leftover(&run)? {
             None => true,
             Some(evidence) => {

@@ -63,7 +63,10 @@ pub(super) fn private_mounts() -> Result<(), ExecError> {
 pub(super) fn mapped(directory: &Path, staging: &Path, slice: Slice) -> io::Result<Staged> {
     let owner = directory.metadata()?;
     let target = staging.join("work");
-    fs::DirBuilder::new().recursive(true).mode(0o711).create(&target)?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(&target)?;
     let mapping = Mapping {
         disk_uid: owner.uid(),
         disk_gid: owner.gid(),
@@ -73,7 +76,10 @@ pub(super) fn mapped(directory: &Path, staging: &Path, slice: Slice) -> io::Resu
     complete(directory, owner.uid(), owner.gid())?;
     idmap::mount(directory, &target, mapping)?;
     let absent = close(&target)?;
-    Ok(Staged { mount: target, absent })
+    Ok(Staged {
+        mount: target,
+        absent,
+    })
 }
 
 /// Closes the places of [`READ_ONLY`] beneath `root`; returns the absent names of [`PUT_ASIDE`].
@@ -112,14 +118,18 @@ fn named_by_config(root: &Path) -> Vec<PathBuf> {
     let text = fs::read_to_string(git.join("config")).unwrap_or_default();
     let mut found = Vec::new();
     for line in text.lines() {
-        let Some((key, value)) = line.split_once('=') else { continue };
+        let Some((key, value)) = line.split_once('=') else {
+            continue;
+        };
         let from = match key.trim().to_ascii_lowercase().as_str() {
             "hookspath" => root,
             "path" => &git,
             _ => continue,
         };
         let path = normal(&from.join(value.trim().trim_matches('"')));
-        let inside = path.strip_prefix(root).is_ok_and(|rest| rest.components().count() > 0);
+        let inside = path
+            .strip_prefix(root)
+            .is_ok_and(|rest| rest.components().count() > 0);
         if inside && path.symlink_metadata().is_ok_and(|meta| !meta.is_symlink()) {
             found.push(path);
         }
@@ -197,7 +207,10 @@ fn pin(path: &Path) -> io::Result<()> {
 
 /// Mounts a file or directory read-only over itself, if it exists.
 fn read_only(path: &Path) -> io::Result<()> {
-    if path.symlink_metadata().is_err_and(|error| error.kind() == io::ErrorKind::NotFound) {
+    if path
+        .symlink_metadata()
+        .is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+    {
         return Ok(());
     }
     refuse_links(path)?;
@@ -206,19 +219,30 @@ fn read_only(path: &Path) -> io::Result<()> {
         | MsFlags::MS_RDONLY
         | MsFlags::MS_NOSUID
         | MsFlags::MS_NODEV;
-    bind(path).and_then(|()| mount_flags(path, flags)).map_err(io::Error::from)
+    bind(path)
+        .and_then(|()| mount_flags(path, flags))
+        .map_err(io::Error::from)
 }
 
 /// A link in a protected place would make us mount over what it names.
 fn refuse_links(path: &Path) -> io::Result<()> {
     if path.symlink_metadata()?.is_symlink() {
-        return Err(io::Error::other(format!("{} is a symbolic link", path.display())));
+        return Err(io::Error::other(format!(
+            "{} is a symbolic link",
+            path.display()
+        )));
     }
     Ok(())
 }
 
 fn bind(path: &Path) -> nix::Result<()> {
-    mount(Some(path), path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+    mount(
+        Some(path),
+        path,
+        None::<&str>,
+        MsFlags::MS_BIND,
+        None::<&str>,
+    )
 }
 
 fn mount_flags(path: &Path, flags: MsFlags) -> nix::Result<()> {
@@ -241,7 +265,10 @@ pub(super) fn put_aside(
             continue;
         }
         // Across file systems a rename fails; inside the repository it always works.
-        fs::DirBuilder::new().recursive(true).mode(0o700).create(to)?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(to)?;
         let target = to.join(name.replace('/', "-"));
         if fs::rename(&from, &target).is_err() {
             let beside = directory.join(format!("{name}.put-aside-by-portcullis"));
@@ -275,6 +302,9 @@ mod tests {
         let text = "[core]\n\thooksPath = .githooks\n[include]\n\tpath = ../.gitconfig\n\
                     [include]\n\tpath = ../../outside\n[user]\n\tname = x\n";
         fs::write(root.join(".git/config"), text).unwrap();
-        assert_eq!(named_by_config(root), [root.join(".githooks"), root.join(".gitconfig")]);
+        assert_eq!(
+            named_by_config(root),
+            [root.join(".githooks"), root.join(".gitconfig")]
+        );
     }
 }

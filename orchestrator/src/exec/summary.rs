@@ -79,7 +79,8 @@ impl Summary {
                 code: text("code"),
             };
             let same = |other: &&mut Seen| {
-                (&other.request, &other.rule, &other.code) == (&seen.request, &seen.rule, &seen.code)
+                (&other.request, &other.rule, &other.code)
+                    == (&seen.request, &seen.rule, &seen.code)
             };
             match list.iter_mut().find(same) {
                 Some(other) => other.times += 1,
@@ -106,9 +107,11 @@ impl Summary {
         for (word, list) in [("allowed", &self.allowed), ("refused", &self.refused)] {
             for seen in list.iter().take(SHOWN) {
                 let mut line = format!("  {word} {:>4}x {}", seen.times, printable(&seen.request));
-                for (what, value) in
-                    [("", &seen.code), ("rule ", &seen.rule), ("credential ", &seen.credential)]
-                {
+                for (what, value) in [
+                    ("", &seen.code),
+                    ("rule ", &seen.rule),
+                    ("credential ", &seen.credential),
+                ] {
                     if let Some(value) = value {
                         line.push_str(&format!("  {what}{value}"));
                     }
@@ -127,7 +130,10 @@ impl Summary {
             lines.push("portcullis: changed files that a tool of this host would execute:".into());
             for file in self.changed.iter().take(SHOWN) {
                 let reason = format!("{:?}", file.reason).to_lowercase();
-                lines.push(format!("  {reason:<10} {}", printable(&file.path.to_string_lossy())));
+                lines.push(format!(
+                    "  {reason:<10} {}",
+                    printable(&file.path.to_string_lossy())
+                ));
             }
             more(&mut lines, self.changed.len());
         }
@@ -171,9 +177,14 @@ pub(super) fn say(text: &str) {
 /// Now, as the kernel stamps files: seconds and nanoseconds of the epoch. Files are stamped with a
 /// coarser clock that lags by a few milliseconds, so a little earlier is taken.
 pub(super) fn file_time_now() -> (i64, i64) {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default();
     let lag = since.saturating_sub(std::time::Duration::from_millis(20));
-    (i64::try_from(lag.as_secs()).unwrap_or(i64::MAX), i64::from(lag.subsec_nanos()))
+    (
+        i64::try_from(lag.as_secs()).unwrap_or(i64::MAX),
+        i64::from(lag.subsec_nanos()),
+    )
 }
 
 #[cfg(test)]
@@ -203,7 +214,13 @@ mod tests {
         assert_eq!((summary.allowed[0].times, summary.refused.len()), (2, 1));
         let text = summary.text();
         assert!(text.contains("2 requests allowed, 1 refused"), "{text}");
-        assert!(text.contains("GET https://a.example:443/x  rule one  credential key"), "{text}");
-        assert!(!text.contains('\u{1b}') && text.contains("\\u{1b}[2J"), "{text}");
+        assert!(
+            text.contains("GET https://a.example:443/x  rule one  credential key"),
+            "{text}"
+        );
+        assert!(
+            !text.contains('\u{1b}') && text.contains("\\u{1b}[2J"),
+            "{text}"
+        );
     }
 }

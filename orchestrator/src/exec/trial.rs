@@ -71,14 +71,20 @@ pub fn run(args: TrialArgs) -> ExitCode {
     match attempt(args) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {
-            say(&format!("portcullis-orchestrator container: {}", with_causes(&error)));
+            say(&format!(
+                "portcullis-orchestrator container: {}",
+                with_causes(&error)
+            ));
             ExitCode::from(OWN_FAILURE)
         }
     }
 }
 
 fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
-    let own = User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
+    let own = User::from_uid(Uid::effective())
+        .ok()
+        .flatten()
+        .map(|user| user.name);
     let account = args.account.clone().or(own).ok_or_else(|| {
         ExecError::Said("this uid has no account\n  hint: name one with --account".to_owned())
     })?;
@@ -86,7 +92,11 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
     let making = || ExecError::io(format!("making {}", args.state.display()));
     let empty = args.state.join("empty");
     for directory in [&args.state, &empty] {
-        fs::DirBuilder::new().recursive(true).mode(0o711).create(directory).map_err(making())?;
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(directory)
+            .map_err(making())?;
     }
     let tree = args.state.join("rootfs");
     rootfs::create(&tree).map_err(making())?;
@@ -99,10 +109,22 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
                 .map_err(ExecError::io("finding this program"))?
                 .with_file_name("portcullis-relay"),
         },
-        cgroups: if root { CgroupRoot::made_by_root(&account)? } else { CgroupRoot::delegated()? },
-        identity: if root { Some(session::identity(&account)?) } else { None },
+        cgroups: if root {
+            CgroupRoot::made_by_root(&account)?
+        } else {
+            CgroupRoot::delegated()?
+        },
+        identity: if root {
+            Some(session::identity(&account)?)
+        } else {
+            None
+        },
     };
-    fs::DirBuilder::new().recursive(true).mode(0o711).create(&engine.state).map_err(making())?;
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o711)
+        .create(&engine.state)
+        .map_err(making())?;
     let slices = Slices::of_account(slices::directory(&args.state), &account)?;
     session::sweep(&slices, &engine)?;
     let name = args.run.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
@@ -110,11 +132,17 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
     let held = slices.acquire(run.as_str())?;
     let workspaces = Workspaces::new(args.state.join("workspaces"));
     let workspace_error = |error| ExecError::Said(with_causes(&error));
-    let workspace = workspaces.create(&run, held.slice).map_err(workspace_error)?;
+    let workspace = workspaces
+        .create(&run, held.slice)
+        .map_err(workspace_error)?;
 
     let mut env = environment::base();
     let trust = args.trust.unwrap_or_else(|| empty.clone());
-    env.extend(environment::client_families_at(session::GATE, session::TRUST, &trust));
+    env.extend(environment::client_families_at(
+        session::GATE,
+        session::TRUST,
+        &trust,
+    ));
     let spec = RunSpec {
         run: run.clone(),
         slice: held.slice,
@@ -124,12 +152,17 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
         bundle: args.bundle,
         gate_socket_dir: args.gate.unwrap_or(empty),
         trust_dir: trust,
-        limits: Limits { memory_bytes: args.memory.saturating_mul(1024 * 1024), pids: args.pids },
+        limits: Limits {
+            memory_bytes: args.memory.saturating_mul(1024 * 1024),
+            pids: args.pids,
+        },
         stdin: Vec::new(),
         log: args.log.clone().unwrap_or_default(),
     };
     let io = match &args.log {
-        Some(log) => Io::logged(&spec).map_err(ExecError::io(format!("opening {}", log.display())))?,
+        Some(log) => {
+            Io::logged(&spec).map_err(ExecError::io(format!("opening {}", log.display())))?
+        }
         None => Io::through(),
     };
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -139,7 +172,9 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
         .start_with(&spec, io)
         .map(|(mut running, _orders)| runtime.block_on(running.wait()));
     if !args.keep {
-        workspaces.remove(&run, held.slice).map_err(workspace_error)?;
+        workspaces
+            .remove(&run, held.slice)
+            .map_err(workspace_error)?;
     }
     let code = session::code_of(exit?)?;
     slices.release(held)?;

@@ -102,17 +102,27 @@ impl Spec {
         let text = text.strip_suffix('\0').ok_or(SpecError::Damaged)?;
         let mut fields = text.split('\0');
         let directory = fields.next().ok_or(SpecError::Damaged)?.to_owned();
-        let count: usize =
-            fields.next().and_then(|text| text.parse().ok()).ok_or(SpecError::Damaged)?;
+        let count: usize = fields
+            .next()
+            .and_then(|text| text.parse().ok())
+            .ok_or(SpecError::Damaged)?;
         let argv: Vec<String> = fields.by_ref().take(count).map(str::to_owned).collect();
         if argv.len() != count || count == 0 {
             return Err(SpecError::Damaged);
         }
         let env = fields
-            .map(|field| field.split_once('=').map(|(k, v)| (k.to_owned(), v.to_owned())))
+            .map(|field| {
+                field
+                    .split_once('=')
+                    .map(|(k, v)| (k.to_owned(), v.to_owned()))
+            })
             .collect::<Option<_>>()
             .ok_or(SpecError::Damaged)?;
-        Ok(Self { argv, env, directory })
+        Ok(Self {
+            argv,
+            env,
+            directory,
+        })
     }
 }
 

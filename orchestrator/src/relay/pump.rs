@@ -81,11 +81,19 @@ fn both_ways(client: &TcpStream, gate: &UnixStream) {
         scope.spawn(|| {
             let ended = io::copy(&mut &*client, &mut &*gate);
             // A broken direction breaks the other: nobody is left to read it.
-            let how = if ended.is_ok() { Shutdown::Write } else { Shutdown::Both };
+            let how = if ended.is_ok() {
+                Shutdown::Write
+            } else {
+                Shutdown::Both
+            };
             let _gone = gate.shutdown(how);
         });
         let ended = io::copy(&mut &*gate, &mut &*client);
-        let how = if ended.is_ok() { Shutdown::Write } else { Shutdown::Both };
+        let how = if ended.is_ok() {
+            Shutdown::Write
+        } else {
+            Shutdown::Both
+        };
         let _gone = client.shutdown(how);
         if ended.is_err() {
             let _gone = gate.shutdown(Shutdown::Both);
@@ -102,7 +110,10 @@ struct Slot {
 impl Slot {
     fn take(open: &Arc<AtomicUsize>) -> Self {
         let granted = open.fetch_add(1, Ordering::Relaxed) < CONNECTIONS;
-        Self { open: Arc::clone(open), granted }
+        Self {
+            open: Arc::clone(open),
+            granted,
+        }
     }
 }
 

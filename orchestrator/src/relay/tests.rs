@@ -6,7 +6,10 @@ use std::os::unix::net::{UnixListener, UnixStream};
 fn spec() -> Spec {
     Spec {
         argv: vec!["sh".into(), "-c".into(), "echo \"a\nb\"; true".into()],
-        env: vec![("PROMPT".into(), "two\nlines = yes".into()), ("EMPTY".into(), String::new())],
+        env: vec![
+            ("PROMPT".into(), "two\nlines = yes".into()),
+            ("EMPTY".into(), String::new()),
+        ],
         directory: "/work".into(),
     }
 }
@@ -25,7 +28,14 @@ fn a_spec_that_cannot_be_carried_is_refused() {
     let mut name = spec();
     name.env[0].0 = "A=B".into();
     assert!(matches!(name.encode(), Err(SpecError::Name)));
-    assert!(matches!(Spec { argv: vec![], ..spec() }.encode(), Err(SpecError::Empty)));
+    assert!(matches!(
+        Spec {
+            argv: vec![],
+            ..spec()
+        }
+        .encode(),
+        Err(SpecError::Empty)
+    ));
     let bytes = spec().encode().unwrap();
     assert!(Spec::read(&mut &bytes[..bytes.len() - 1]).is_err());
 }
@@ -45,7 +55,10 @@ fn both_sides_of_the_control_agree() {
     assert_eq!(Ended::Signal(9).code(), 137);
 }
 
-#[allow(clippy::disallowed_methods, reason = "the client of the relay under test, on loopback")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the client of the relay under test, on loopback"
+)]
 fn dial(address: SocketAddr) -> TcpStream {
     TcpStream::connect(address).unwrap()
 }
@@ -76,5 +89,8 @@ fn a_gate_that_is_away_is_said_in_words() {
     let bound = listen("127.0.0.1:0".parse().unwrap(), &dir.path().join("none")).unwrap();
     let mut answer = String::new();
     dial(bound[0]).read_to_string(&mut answer).unwrap();
-    assert!(answer.starts_with("HTTP/1.1 503 Portcullis gate is not answering"), "{answer}");
+    assert!(
+        answer.starts_with("HTTP/1.1 503 Portcullis gate is not answering"),
+        "{answer}"
+    );
 }

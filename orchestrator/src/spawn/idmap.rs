@@ -88,16 +88,28 @@ fn open_tree(source: &Path) -> io::Result<OwnedFd> {
 /// descriptor returned.
 fn user_namespace(mapping: Mapping) -> io::Result<File> {
     let mut command = Command::new("/bin/cat");
-    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).env_clear();
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .env_clear();
     // SAFETY: the closure makes one system call and touches no memory.
     unsafe {
         command.pre_exec(|| check(libc::unshare(libc::CLONE_NEWUSER)));
     }
     let mut child = command.spawn()?;
     let of_child = |name: &str| format!("/proc/{}/{name}", child.id());
-    let made = fs::write(of_child("uid_map"), line(mapping.disk_uid, mapping.seen_uid))
-        .and_then(|()| fs::write(of_child("gid_map"), line(mapping.disk_gid, mapping.seen_gid)))
-        .and_then(|()| File::open(of_child("ns/user")));
+    let made = fs::write(
+        of_child("uid_map"),
+        line(mapping.disk_uid, mapping.seen_uid),
+    )
+    .and_then(|()| {
+        fs::write(
+            of_child("gid_map"),
+            line(mapping.disk_gid, mapping.seen_gid),
+        )
+    })
+    .and_then(|()| File::open(of_child("ns/user")));
     drop(child.stdin.take());
     child.wait()?;
     made

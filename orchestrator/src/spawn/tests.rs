@@ -5,10 +5,25 @@ use std::process::Stdio;
 
 fn listing(keep: Option<OwnedFd>) -> Vec<String> {
     let mut command = Command::new("/bin/ls");
-    command.arg("/proc/self/fd").stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut child = launch(&mut command, Launch { cgroup_procs: Vec::new(), keep }).unwrap();
+    command
+        .arg("/proc/self/fd")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    let mut child = launch(
+        &mut command,
+        Launch {
+            cgroup_procs: Vec::new(),
+            keep,
+        },
+    )
+    .unwrap();
     let mut text = String::new();
-    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    child
+        .stdout
+        .take()
+        .unwrap()
+        .read_to_string(&mut text)
+        .unwrap();
     child.wait().unwrap();
     text.split_whitespace().map(str::to_owned).collect()
 }
@@ -25,9 +40,17 @@ fn careless() -> OwnedFd {
 fn nothing_above_two_is_inherited_except_what_is_kept() {
     let leaked = careless();
     // Control: an ordinary start does leak it.
-    let output = Command::new("/bin/ls").arg("/proc/self/fd").output().unwrap();
+    let output = Command::new("/bin/ls")
+        .arg("/proc/self/fd")
+        .output()
+        .unwrap();
     let plain = String::from_utf8(output.stdout).unwrap();
-    assert!(plain.split_whitespace().any(|fd| fd == leaked.as_raw_fd().to_string()), "{plain}");
+    assert!(
+        plain
+            .split_whitespace()
+            .any(|fd| fd == leaked.as_raw_fd().to_string()),
+        "{plain}"
+    );
 
     // `ls` itself opens the directory it lists: one descriptor beside the standard three.
     assert_eq!(listing(None).len(), 4);

@@ -20,7 +20,9 @@ impl CgroupRoot {
         let tables = Tables::read().map_err(CgroupError::Unreadable)?;
         if let Some(own) = tables.unified() {
             if let Some(root) = own.parent().filter(|_| own.ends_with(LEAF)) {
-                return Ok(Self::V2 { root: root.to_owned() });
+                return Ok(Self::V2 {
+                    root: root.to_owned(),
+                });
             }
             let prepared = move_to_leaf(&own).and_then(|()| enable(&own));
             return match prepared {
@@ -28,8 +30,12 @@ impl CgroupRoot {
                 Err(source) => Err(CgroupError::NotDelegated { path: own, source }),
             };
         }
-        let [memory, pids] = CONTROLLERS.map(|name| tables.own_v1(name).ok_or(CgroupError::NoController(name)));
-        Ok(Self::V1 { memory: memory?, pids: pids? })
+        let [memory, pids] =
+            CONTROLLERS.map(|name| tables.own_v1(name).ok_or(CgroupError::NoController(name)));
+        Ok(Self::V1 {
+            memory: memory?,
+            pids: pids?,
+        })
     }
 
     /// The subtree at `path` (as `/proc/PID/cgroup` writes paths) of each hierarchy, for a process
@@ -40,12 +46,19 @@ impl CgroupRoot {
     pub fn named(path: &str) -> Result<Self, CgroupError> {
         let tables = Tables::read().map_err(CgroupError::Unreadable)?;
         if let Some(top) = tables.unified_top() {
-            return Ok(Self::V2 { root: top.join(path.trim_start_matches('/')) });
+            return Ok(Self::V2 {
+                root: top.join(path.trim_start_matches('/')),
+            });
         }
         let at = |controller: &'static str| {
-            tables.v1(controller, path).ok_or(CgroupError::NoController(controller))
+            tables
+                .v1(controller, path)
+                .ok_or(CgroupError::NoController(controller))
         };
-        Ok(Self::V1 { memory: at("memory")?, pids: at("pids")? })
+        Ok(Self::V1 {
+            memory: at("memory")?,
+            pids: at("pids")?,
+        })
     }
 
     /// A subtree made for the purpose by root, named `name`: beneath this process's own groups on
@@ -58,21 +71,28 @@ impl CgroupRoot {
         let tables = Tables::read().map_err(CgroupError::Unreadable)?;
         if let Some(top) = tables.unified_top() {
             let root = top.join(name);
-            let made = ensure(&root).and_then(|()| enable(&top)).and_then(|()| enable(&root));
+            let made = ensure(&root)
+                .and_then(|()| enable(&top))
+                .and_then(|()| enable(&root));
             return match made {
                 Ok(()) => Ok(Self::V2 { root }),
                 Err(source) => Err(CgroupError::NotDelegated { path: root, source }),
             };
         }
         let make = |controller: &'static str| {
-            let own = tables.own_v1(controller).ok_or(CgroupError::NoController(controller))?;
+            let own = tables
+                .own_v1(controller)
+                .ok_or(CgroupError::NoController(controller))?;
             let path = own.join(name);
             match ensure(&path) {
                 Ok(()) => Ok(path),
                 Err(source) => Err(CgroupError::NotDelegated { path, source }),
             }
         };
-        Ok(Self::V1 { memory: make("memory")?, pids: make("pids")? })
+        Ok(Self::V1 {
+            memory: make("memory")?,
+            pids: make("pids")?,
+        })
     }
 }
 
@@ -109,7 +129,10 @@ impl Tables {
 
     /// Our directory in the hierarchy of a version 1 controller.
     fn own_v1(&self, controller: &str) -> Option<PathBuf> {
-        self.v1(controller, self.membership(|_, list| names(list, controller))?)
+        self.v1(
+            controller,
+            self.membership(|_, list| names(list, controller))?,
+        )
     }
 
     /// The directory of `path` in the hierarchy of a version 1 controller.
@@ -178,7 +201,9 @@ impl<'a> Mount<'a> {
 
 fn has_controllers(group: &Path) -> bool {
     let list = fs::read_to_string(group.join("cgroup.controllers")).unwrap_or_default();
-    CONTROLLERS.iter().all(|name| list.split_whitespace().any(|other| other == *name))
+    CONTROLLERS
+        .iter()
+        .all(|name| list.split_whitespace().any(|other| other == *name))
 }
 
 #[cfg(test)]
@@ -198,10 +223,20 @@ mod tests {
     #[test]
     fn version_1_paths_are_relative_to_what_is_mounted() {
         let tables = hybrid();
-        assert_eq!(tables.own_v1("pids"), Some("/sys/fs/cgroup/pids/portcullis".into()));
-        assert_eq!(tables.own_v1("memory"), Some("/sys/fs/cgroup/memory/portcullis".into()));
+        assert_eq!(
+            tables.own_v1("pids"),
+            Some("/sys/fs/cgroup/pids/portcullis".into())
+        );
+        assert_eq!(
+            tables.own_v1("memory"),
+            Some("/sys/fs/cgroup/memory/portcullis".into())
+        );
         assert_eq!(tables.own_v1("cpu"), None);
-        assert_eq!(tables.unified(), None, "a unified hierarchy without controllers is no use");
+        assert_eq!(
+            tables.unified(),
+            None,
+            "a unified hierarchy without controllers is no use"
+        );
     }
 
     #[test]

@@ -34,19 +34,29 @@ impl Io {
     /// The log cannot be opened.
     pub fn logged(spec: &RunSpec) -> io::Result<Self> {
         let log = RunLog::open(&spec.log)?;
-        let decoders = [Mutex::new(Decoder::default()), Mutex::new(Decoder::default())];
+        let decoders = [
+            Mutex::new(Decoder::default()),
+            Mutex::new(Decoder::default()),
+        ];
         let output = move |stream, bytes: &[u8]| {
             let decoder = &decoders[usize::from(stream == Stream::Stderr)];
             let mut decoder = decoder.lock().unwrap_or_else(PoisonError::into_inner);
             // An empty chunk is the end of the stream.
-            let text = if bytes.is_empty() { decoder.finish() } else { decoder.push(bytes) };
+            let text = if bytes.is_empty() {
+                decoder.finish()
+            } else {
+                decoder.push(bytes)
+            };
             if !text.is_empty()
                 && let Err(error) = log.write(stream, &text)
             {
                 tracing::error!(%error, "the run log cannot be written");
             }
         };
-        Ok(Self { input: Box::new(io::Cursor::new(spec.stdin.clone())), output: Arc::new(output) })
+        Ok(Self {
+            input: Box::new(io::Cursor::new(spec.stdin.clone())),
+            output: Arc::new(output),
+        })
     }
 
     /// The caller's own streams, copied: the container never holds a descriptor of the caller's
@@ -55,11 +65,16 @@ impl Io {
         let output = |stream, bytes: &[u8]| {
             // A reader that went away ends nothing: the run's result still counts.
             let _gone = match stream {
-                Stream::Stdout => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
+                Stream::Stdout => io::stdout()
+                    .write_all(bytes)
+                    .and_then(|()| io::stdout().flush()),
                 Stream::Stderr | Stream::System => io::stderr().write_all(bytes),
             };
         };
-        Self { input: Box::new(io::stdin()), output: Arc::new(output) }
+        Self {
+            input: Box::new(io::stdin()),
+            output: Arc::new(output),
+        }
     }
 
     /// Gives `command` pipes, and keeps the other ends.
@@ -67,14 +82,20 @@ impl Io {
         let (stdin, input) = io::pipe()?;
         let (stdout, out_end) = io::pipe()?;
         let (stderr, err_end) = io::pipe()?;
-        let (stdin, out_end, err_end) =
-            (OwnedFd::from(stdin), OwnedFd::from(out_end), OwnedFd::from(err_end));
+        let (stdin, out_end, err_end) = (
+            OwnedFd::from(stdin),
+            OwnedFd::from(out_end),
+            OwnedFd::from(err_end),
+        );
         // The run's uid is not ours, and programs open /dev/stdin, /dev/stdout and /dev/stderr
         // by name. Only holders of the pipes can reach them.
         for end in [&stdin, &out_end, &err_end] {
             fchmod(end, Mode::from_bits_truncate(0o666))?;
         }
-        command.stdin(Stdio::from(stdin)).stdout(out_end).stderr(err_end);
+        command
+            .stdin(Stdio::from(stdin))
+            .stdout(out_end)
+            .stderr(err_end);
         Ok(Streams {
             input: Some((self.input, OwnedFd::from(input))),
             output: self.output,
@@ -101,7 +122,10 @@ impl Streams {
                 let _reader_gone = io::copy(&mut source, &mut File::from(pipe));
             });
         }
-        let ends = [(Stream::Stdout, self.stdout.take()), (Stream::Stderr, self.stderr.take())];
+        let ends = [
+            (Stream::Stdout, self.stdout.take()),
+            (Stream::Stderr, self.stderr.take()),
+        ];
         let mut threads = Vec::new();
         for (stream, end) in ends {
             let Some(end) = end else { continue };

@@ -38,7 +38,11 @@ pub(super) fn watch(
             (Some(Ended::Signal(signal)), true) => Exit::Signal(signal),
             // The relay died without a word: killed from outside, or for want of memory.
             (None, true) => {
-                if monitor.is_ok() { Exit::Signal(libc::SIGKILL) } else { Exit::Unknown }
+                if monitor.is_ok() {
+                    Exit::Signal(libc::SIGKILL)
+                } else {
+                    Exit::Unknown
+                }
             }
         };
         let _nobody_listens = told.send(Some(exit));
