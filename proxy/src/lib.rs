@@ -12,6 +12,7 @@ pub mod audit;
 pub mod boundary;
 pub mod ca;
 pub mod classify;
+pub mod cli;
 pub mod config;
 pub mod control;
 pub mod credential;

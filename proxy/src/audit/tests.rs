@@ -264,3 +264,28 @@ fn a_line_for_people_shows_what_matters_and_no_control_characters() {
     );
     assert!(render(&response, Paint::Colour).contains("\x1b["));
 }
+
+#[test]
+fn the_published_schema_names_exactly_what_is_written() {
+    use std::collections::BTreeSet;
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../docs/audit-record.schema.json")).unwrap();
+    let code = policy::Code::ALL[0];
+    let full = serde_json::json!({
+        "v": 1, "seq": 1, "time": "t", "kind": "request", "id": "i", "run": "r", "ticket": "t",
+        "agent": "a", "company": "c", "profile": "p", "entrance": "uid", "peer_uid": 1,
+        "scheme": "https", "authority": "a:1", "method": "GET", "path": "/", "verdict": "allow",
+        "code": code.as_str(), "rule": "r", "policy_hash": "h", "credential": "c",
+        "facts": {"push": [{"ref": "r", "op": "create"}]}, "address": "a", "status": 200,
+        "bytes_in": 1, "bytes_out": 1, "ms": 1, "reason": "r",
+    });
+    let record: Record = serde_json::from_value(full).unwrap();
+    let written = serde_json::to_value(&record).unwrap();
+    let keys = |value: &serde_json::Value| -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(keys(&schema["properties"]), keys(&written));
+    assert_eq!(schema["properties"]["v"]["const"], policy::record::VERSION);
+    let codes: Vec<&str> = policy::Code::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(schema["$defs"]["code"]["enum"], serde_json::json!(codes));
+}

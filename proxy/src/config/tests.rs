@@ -253,3 +253,18 @@ fn a_missing_file_is_named() {
     let problem = Config::load(Path::new("/nonexistent/proxy.toml")).unwrap_err();
     assert!(problem.to_string().contains("/nonexistent/proxy.toml"));
 }
+
+#[test]
+fn the_documented_configuration_is_read() {
+    let page = include_str!("../../../docs/gate.md");
+    let text = page
+        .split("```toml")
+        .nth(1)
+        .unwrap()
+        .split("```")
+        .next()
+        .unwrap();
+    let text = text.replace("portcullis-orchestrator\"  ", "orchestrator\"  ");
+    let config = parse(&text).unwrap_or_else(|problem| panic!("{problem}"));
+    assert_eq!(config.limits, Limits::default());
+}
