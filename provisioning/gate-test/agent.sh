@@ -72,8 +72,9 @@ must_fail() {
         say "BREACH: $what succeeded"
         report+="- BREACH: $what SUCCEEDED"$'\n'
     else
-        # The last lines carry the reason; git and curl begin with progress.
-        output=$(printf '%s' "$output" | tail -n 4)
+        # The gate names itself; what never reached it ends with the system's own word.
+        output=$(grep -i portcullis <<<"$output" || tail -n 2 <<<"$output")
+        output=${output:0:600}
         say "$what: refused, as it must be: $output"
         report+="- $what: refused: ${output//$'\n'/ }"$'\n'
     fi

@@ -60,6 +60,20 @@ pub fn processes(directory: &Path) -> Vec<i32> {
     found
 }
 
+/// Every directory of that name below `directory`: `exec` makes one under whatever group its caller was in.
+#[must_use]
+pub fn named(directory: &Path, name: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for child in children(directory) {
+        if child.file_name().is_some_and(|own| own == name) {
+            found.push(child);
+        } else {
+            found.extend(named(&child, name));
+        }
+    }
+    found
+}
+
 /// Removes the directory and all below it, deepest first.
 ///
 /// # Errors

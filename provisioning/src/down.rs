@@ -91,7 +91,9 @@ fn stop(instance: &Instance) -> Result<(), DownError> {
 }
 
 fn end_runs(instance: &Instance) -> Result<(), DownError> {
-    let groups = cgroup::directories(Path::new(cgroup::ROOT), instance.layout.name());
+    let root = Path::new(cgroup::ROOT);
+    let mut groups = cgroup::directories(root, instance.layout.name());
+    groups.extend(cgroup::named(root, &instance.layout.user("exec")));
     let present = || {
         let mut pids: Vec<i32> = groups
             .iter()
@@ -122,7 +124,10 @@ fn remove(instance: &Instance) -> Result<(), DownError> {
     if Site::host_has_systemd() {
         remove_units(instance)?;
     }
-    for group in cgroup::directories(Path::new(cgroup::ROOT), layout.name()) {
+    let root = Path::new(cgroup::ROOT);
+    let mut groups = cgroup::directories(root, layout.name());
+    groups.extend(cgroup::named(root, &layout.user("exec")));
+    for group in groups {
         if group.exists() {
             say(&format!("remove {}", group.display()));
             cgroup::remove(&group).map_err(FileError::new("remove", &group))?;

@@ -2,10 +2,10 @@
 
 use std::fs::{self, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-use nix::unistd::{Gid, Uid, chown};
+use nix::fcntl::OFlag;
 use sha2::{Digest as _, Sha256};
 use thiserror::Error;
 
@@ -78,14 +78,17 @@ impl Access {
         })
     }
 
+    /// By a descriptor that no symbolic link was followed to: root changes the owner of nothing else, whoever else can
+    /// write beside it.
     fn set(&self, path: &Path) -> Result<(), FileError> {
-        chown(
-            path,
-            Some(Uid::from_raw(self.uid)),
-            Some(Gid::from_raw(self.gid)),
-        )
-        .map_err(|errno| FileError::new("change the owner of", path)(errno.into()))?;
-        fs::set_permissions(path, Permissions::from_mode(self.mode))
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(path)
+            .map_err(FileError::new("open", path))?;
+        fchown(&file, Some(self.uid), Some(self.gid))
+            .map_err(FileError::new("change the owner of", path))?;
+        file.set_permissions(Permissions::from_mode(self.mode))
             .map_err(FileError::new("change the mode of", path))
     }
 }

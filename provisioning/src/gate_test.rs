@@ -3,6 +3,7 @@
 //! The agent (`provisioning/gate-test/agent.sh`) does the work inside a run; we file the ticket, wait for its end, print
 //! its timeline and hold what it says against what really happened: at the upstream, in the audit log, on the ticket.
 
+use std::fs;
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -153,7 +154,10 @@ fn company(instance: &Instance) -> Result<String, GateTestError> {
     if let Some(id) = named(&list, COMPANY) {
         return Ok(id);
     }
-    let made = orchestrator(instance, &["company", "create", COMPANY, "--json"])?;
+    let made = orchestrator(
+        instance,
+        &["company", "create", COMPANY, "--prefix", "GATE", "--json"],
+    )?;
     field(&made, "id", "company create")
 }
 
@@ -233,31 +237,29 @@ fn timeline(instance: &Instance, ticket: &str) -> Result<String, GateTestError> 
 }
 
 fn judge(instance: &Instance, status: &str, timeline: &str) -> Vec<Check> {
+    let says = |words: &str| timeline.contains(words);
     let mut checks = vec![
         check("the agent finished its ticket as done", status == "done"),
         check(
             "the timeline shows why it was woken",
-            timeline.contains("assigned"),
+            says("issue_assigned"),
         ),
         check(
-            "the credential was injected by name",
-            timeline.contains("github"),
+            "a push was allowed with the credential `github`",
+            pushed_with_credential(timeline),
         ),
         check(
             "the unlisted host was refused",
-            timeline.contains("destination_not_listed"),
+            says("destination_not_listed"),
+        ),
+        check("the push to main was refused", says("ref_not_allowed")),
+        check(
+            "a direct TCP connection failed",
+            says("a direct TCP connection: refused"),
         ),
         check(
-            "the push to main was refused",
-            timeline.contains("ref_not_allowed"),
-        ),
-        check(
-            "the agent says that its direct connection failed",
-            timeline.contains("a direct TCP connection: refused"),
-        ),
-        check(
-            "the agent says that its own DNS lookup failed",
-            timeline.contains("an outside resolver: refused"),
+            "a DNS lookup outside failed",
+            says("a DNS lookup at an outside resolver: refused"),
         ),
     ];
     if instance.has_stand_in() {
@@ -270,7 +272,20 @@ fn judge(instance: &Instance, status: &str, timeline: &str) -> Vec<Check> {
             main_is_first_commit(instance),
         ));
     }
+    let token =
+        fs::read_to_string(instance.layout.credentials().join("github")).unwrap_or_default();
+    let shown = token.is_empty() || says(token.trim());
+    checks.push(check("the token itself is nowhere in the timeline", !shown));
     checks
+}
+
+/// Whether a line of the timeline is an allowed push that carried the credential, by its name.
+fn pushed_with_credential(timeline: &str) -> bool {
+    timeline.lines().any(|line| {
+        ["allowed POST", "git-receive-pack", "credential=github"]
+            .iter()
+            .all(|part| line.contains(part))
+    })
 }
 
 fn check(what: &str, holds: bool) -> Check {
@@ -326,6 +341,17 @@ fn claim(timeline: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_push_counts_only_with_its_credential() {
+        let line =
+            "gate allowed POST h:443/a/b.git/git-receive-pack rule=r credential=github status=200";
+        assert!(pushed_with_credential(line));
+        assert!(!pushed_with_credential(
+            &line.replace("credential=github ", "")
+        ));
+        assert!(!pushed_with_credential(&line.replace("allowed", "REFUSED")));
+    }
 
     #[test]
     fn the_claim_is_read_from_the_closing_comment() {

@@ -1,7 +1,7 @@
 //! The gate's certificate authority, made by the gate itself, so that its key is never in another process.
 
 use super::{State, Step, StepError, doing};
-use crate::process::Call;
+use crate::control;
 use crate::site::Site;
 
 /// `portcullis-proxy ca init`.
@@ -33,9 +33,7 @@ impl Step for Authority {
     fn apply(&self, site: &Site) -> Result<(), StepError> {
         let layout = &site.instance.layout;
         doing("make a key and a certificate, as the gate's own user");
-        Call::new(layout.binary("portcullis-proxy"))
-            .args(["ca", "init", "--config"])
-            .arg(layout.config("proxy"))
+        control::gate(&site.instance, &["ca", "init"])
             .as_user(&layout.user("proxy"))?
             .run()?;
         Ok(())

@@ -45,10 +45,11 @@ impl Step for Credential {
             .ok_or(StepError::NoAccount("proxy"))?;
         let mut problems = Vec::new();
         problems.extend(access.difference(&target));
-        if let Some(source) = source(site).filter(|_| problems.is_empty()) {
-            if fs::read(&target).map_err(FileError::new("read", &target))? != token(&source)? {
-                problems.push(format!("{} holds another value", target.display()));
-            }
+        if problems.is_empty()
+            && let Some(source) = source(site)
+            && fs::read(&target).map_err(FileError::new("read", &target))? != token(&source)?
+        {
+            problems.push(format!("{} holds another value", target.display()));
         }
         Ok(State::from_problems(problems))
     }

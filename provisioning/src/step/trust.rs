@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::{State, Step, StepError, doing};
+use crate::control;
 use crate::file::{self, Access, FileError};
 use crate::process::{Call, is_installed};
 use crate::site::Site;
@@ -19,7 +20,10 @@ pub struct Trust;
 
 /// Name and content of the files, the certificate alone first.
 fn wanted(site: &Site) -> Result<[(&'static str, String); 3], StepError> {
-    let ca = file::read(&site.instance.layout.proxy_state().join("ca/ca.pem"))?;
+    let gate = site.instance.layout.user("proxy");
+    let ca = control::gate(&site.instance, &["ca", "export"])
+        .as_user(&gate)?
+        .run()?;
     let mut bundle = file::read(Path::new(SYSTEM))?;
     if !bundle.ends_with('\n') {
         bundle.push('\n');
