@@ -74,6 +74,8 @@ enum StartError {
         at: String,
         source: std::io::Error,
     },
+    #[error("a part of the gate failed; it was stopped rather than left half alive")]
+    Broken,
     #[error("could not start the runtime")]
     Runtime(#[source] std::io::Error),
 }
@@ -203,7 +205,7 @@ async fn serve(
         source,
     })?;
     let mut signals = tasks::Signals::new().map_err(StartError::Runtime)?;
-    let tasks = tasks::Tasks::spawn(
+    let mut tasks = tasks::Tasks::spawn(
         Arc::clone(&custody),
         Arc::clone(&gate),
         control,
@@ -219,8 +221,15 @@ async fn serve(
     if let Err(problem) = ready::announce(args.ready_file.as_deref()) {
         tracing::error!("cannot say that the gate is ready: {problem}");
     }
-    signals.until_stop(&custody).await;
+    let whole = tokio::select! {
+        () = signals.until_stop(&custody) => true,
+        () = tasks.one_ended() => false,
+    };
     tasks.stop(&gate, config.limits.drain).await;
     custody.audit.event("gate stopped");
-    Ok(())
+    if whole {
+        Ok(())
+    } else {
+        Err(StartError::Broken)
+    }
 }

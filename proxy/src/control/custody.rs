@@ -205,7 +205,7 @@ impl Custody {
         };
         let broken_audit = self.audit.reopen().err().map(|problem| problem.to_string());
         let restart_needed = match Config::load(&self.config.path) {
-            Ok(fresh) => !fresh.is_same(&self.config),
+            Ok(fresh) => fresh != *self.config,
             Err(_) => true,
         };
         let report = Report {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::control::{self, custody::Custody};
 use crate::entrance;
@@ -50,8 +50,9 @@ impl Signals {
     }
 }
 
+/// What runs as long as the gate does.
 pub(super) struct Tasks {
-    entrances: Vec<JoinHandle<()>>,
+    running: JoinSet<()>,
     stop: watch::Sender<bool>,
 }
 
@@ -64,25 +65,30 @@ impl Tasks {
         listeners: mpsc::Receiver<NewListener>,
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
-        let mut entrances = vec![
-            tokio::spawn(entrance::runs(Arc::clone(&gate), listeners)),
-            tokio::spawn(entrance::housekeeping(Arc::clone(&gate))),
-            tokio::spawn(keep_vault(Arc::clone(&custody))),
-        ];
+        let mut running = JoinSet::new();
+        running.spawn(entrance::runs(Arc::clone(&gate), listeners));
+        running.spawn(entrance::housekeeping(Arc::clone(&gate)));
+        running.spawn(keep_vault(Arc::clone(&custody)));
         if let Some(tcp) = tcp {
-            entrances.push(tokio::spawn(entrance::tcp(gate, tcp)));
+            running.spawn(entrance::tcp(gate, tcp));
         }
-        tokio::spawn(control::serve(control, custody, stopping));
-        Self { entrances, stop }
+        running.spawn(control::serve(control, custody, stopping));
+        Self { running, stop }
+    }
+
+    /// Returns when one of them has ended, which only a panic makes it do: half a gate must not
+    /// look like a whole one.
+    pub(super) async fn one_ended(&mut self) {
+        if let Some(Err(problem)) = self.running.join_next().await {
+            tracing::error!("a part of the gate failed: {problem}");
+        }
     }
 
     /// Lets nobody in any more, gives what is in flight a little time, and returns.
-    pub(super) async fn stop(self, gate: &Gate, drain: Duration) {
-        for task in &self.entrances {
-            task.abort();
-        }
-        // Every receiver belongs to a task that may have ended already.
+    pub(super) async fn stop(mut self, gate: &Gate, drain: Duration) {
+        // Tells the control connections too; they are tasks of their own.
         self.stop.send_replace(true);
+        self.running.abort_all();
         let deadline = tokio::time::Instant::now() + drain;
         while gate.connections() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
