@@ -74,9 +74,10 @@ must_fail() {
     else
         # The gate names itself; what never reached it ends with the system's own word.
         output=$(grep -i portcullis <<<"$output" || tail -n 2 <<<"$output")
+        output=${output//+([[:space:]])/ }
         output=${output:0:600}
         say "$what: refused, as it must be: $output"
-        report+="- $what: refused: ${output//$'\n'/ }"$'\n'
+        report+="- $what: refused: $output"$'\n'
     fi
 }
 

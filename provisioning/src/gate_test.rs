@@ -86,6 +86,14 @@ pub fn run(instance: &Instance) -> Result<bool, GateTestError> {
     } else {
         "Gate test FAILED"
     });
+    if !passed {
+        let command = instance.layout.command();
+        say(&format!(
+            "  repair: `{0} run list --ticket {1}`, then `{0} run log RUN` shows what the agent saw",
+            command.display(),
+            ticket.name
+        ));
+    }
     Ok(passed)
 }
 

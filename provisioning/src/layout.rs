@@ -236,15 +236,16 @@ impl Layout {
         self.below("var/log/portcullis")
     }
 
-    /// Every directory that belongs to this instance alone and goes with a purge.
+    /// Every directory that belongs to this instance alone and goes with a purge; the one with its record last, so that a
+    /// purge that was interrupted can be repeated.
     #[must_use]
     pub fn owned_trees(&self) -> Vec<PathBuf> {
         vec![
             self.run(),
             self.state(),
-            self.etc(),
             self.logs(),
             self.library(),
+            self.etc(),
         ]
     }
 }

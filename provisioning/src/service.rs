@@ -145,7 +145,8 @@ fn orchestrator(instance: &Instance) -> Service {
         program,
         arguments,
         user: Some(layout.user("orchestrator")),
-        // newuidmap and newgidmap are set-user-id programs and write the maps of a run's namespace with these.
+        // newuidmap and newgidmap are set-user-id programs: they open the maps of a run's namespace (DAC_OVERRIDE), and
+        // the kernel takes what they write only with the other three. Measured: without any one no run starts.
         bounding: vec![
             Capability::CAP_SETUID,
             Capability::CAP_SETGID,

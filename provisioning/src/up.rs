@@ -109,10 +109,10 @@ fn carry_out(wanted: &Wanted) -> Result<bool, UpError> {
 /// Every step, in an order in which each finds what it needs.
 fn steps(site: &Site) -> Vec<Box<dyn Step>> {
     let mut steps: Vec<Box<dyn Step>> = vec![
+        Box::new(step::record::InstanceRecord),
         Box::new(step::users::Users),
         Box::new(step::subordinate::Subordinate),
         Box::new(step::directories::Directories),
-        Box::new(step::record::InstanceRecord),
         Box::new(step::binaries::Binaries),
     ];
     if site.instance.has_stand_in() {

@@ -1,8 +1,10 @@
-//! The instance's own record, by which `status`, `down` and the next `up` know it.
+//! The instance's own record, by which `status`, `down` and the next `up` know it. It comes first, so that whatever is
+//! made after it can be found and removed again.
 
 use std::fs;
 
 use super::{State, Step, StepError, doing};
+use crate::file::{self, Access};
 use crate::site::Site;
 
 /// `instance.toml`.
@@ -25,10 +27,9 @@ impl Step for InstanceRecord {
     }
 
     fn apply(&self, site: &Site) -> Result<(), StepError> {
-        doing(&format!(
-            "write {}",
-            site.instance.layout.config("instance").display()
-        ));
+        let layout = &site.instance.layout;
+        doing(&format!("write {}", layout.config("instance").display()));
+        file::ensure_directory(&layout.etc(), Access::root(0o755))?;
         Ok(site.instance.save()?)
     }
 

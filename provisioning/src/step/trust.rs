@@ -74,18 +74,19 @@ impl Step for Trust {
         }
         if is_installed("keytool") && (renewed || !store.exists()) {
             doing(&format!("write {} for Java", store.display()));
-            if store.exists() {
-                fs::remove_file(&store).map_err(FileError::new("replace", &store))?;
-            }
+            // Beside it, then renamed: keytool adds to a store that is there, and a killed one leaves half of one.
+            let fresh = trust.join("truststore.new");
+            let _ = fs::remove_file(&fresh);
             Call::new("keytool")
                 .args(["-importcert", "-noprompt", "-alias", "portcullis"])
                 .arg("-file")
                 .arg(trust.join("ca.pem"))
                 .args(["-storetype", "PKCS12", "-storepass", "changeit"])
                 .arg("-keystore")
-                .arg(&store)
+                .arg(&fresh)
                 .run()?;
-            file::hand_over(&store, Access::root(0o644))?;
+            file::hand_over(&fresh, Access::root(0o644))?;
+            fs::rename(&fresh, &store).map_err(FileError::new("replace", &store))?;
         }
         Ok(())
     }

@@ -1,10 +1,15 @@
 //! System accounts that own nothing but their own part, cannot log in and have no home.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use nix::unistd::{Group, User};
 
 use super::{State, Step, StepError, doing};
-use crate::process::Call;
+use crate::process::{Call, ProcessError};
 use crate::site::Site;
+
+const LOCK_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The accounts of the instance.
 #[derive(Debug)]
@@ -31,6 +36,29 @@ impl Users {
     }
 }
 
+/// Makes one account. Somebody else may be adding users at this moment; their lock is waited for.
+fn create(name: &str) -> Result<(), ProcessError> {
+    let deadline = Instant::now() + LOCK_PATIENCE;
+    loop {
+        // Without --system useradd would also hand out subordinate ids, by which an agent becomes a uid that the
+        // boundary does not name.
+        let outcome = Call::new("/usr/sbin/useradd")
+            .args(["--system", "--user-group", "--no-create-home"])
+            .args(["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"])
+            .args(["--comment", "Portcullis"])
+            .arg(name)
+            .run();
+        match outcome {
+            Err(ProcessError::Failed { said, .. })
+                if said.contains("cannot lock") && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(200));
+            }
+            other => return other.map(drop),
+        }
+    }
+}
+
 impl Step for Users {
     fn name(&self) -> String {
         "users".to_owned()
@@ -51,14 +79,7 @@ impl Step for Users {
                 continue;
             }
             doing(&format!("create the system user {name} ({purpose})"));
-            // Without --system useradd would also hand out subordinate ids, by which an agent becomes a uid that the
-            // boundary does not name.
-            Call::new("/usr/sbin/useradd")
-                .args(["--system", "--user-group", "--no-create-home"])
-                .args(["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"])
-                .args(["--comment", "Portcullis"])
-                .arg(&name)
-                .run()?;
+            create(&name)?;
         }
         Ok(())
     }
