@@ -69,10 +69,12 @@ pub fn supervise(
     command: &mut Command,
     started: impl FnOnce(Pid),
 ) -> Result<Ended, (i32, std::io::Error)> {
-    let child = command.spawn().map_err(|error| {
-        let missing = error.kind() == std::io::ErrorKind::NotFound;
-        (if missing { NOT_FOUND } else { NOT_EXECUTABLE }, error)
-    })?;
+    let child = crate::spawn::with_all_signals(command)
+        .spawn()
+        .map_err(|error| {
+            let missing = error.kind() == std::io::ErrorKind::NotFound;
+            (if missing { NOT_FOUND } else { NOT_EXECUTABLE }, error)
+        })?;
     let pid = Pid::from_raw(child.id().cast_signed());
     started(pid);
     std::thread::spawn(move || {

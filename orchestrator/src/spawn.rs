@@ -60,6 +60,23 @@ pub fn launch(command: &mut Command, launch: Launch) -> io::Result<Child> {
     child
 }
 
+/// Makes `command` start with no signal blocked, whatever its starter has blocked for itself: the
+/// mask survives exec, and a command that never hears SIGTERM cannot be asked to stop.
+pub fn with_all_signals(command: &mut Command) -> &mut Command {
+    // SAFETY: the closure runs between fork and exec and makes one system call on a local variable.
+    unsafe {
+        command.pre_exec(|| {
+            let mut none = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+            check(libc::sigemptyset(none.as_mut_ptr()))?;
+            check(libc::sigprocmask(
+                libc::SIG_SETMASK,
+                none.as_ptr(),
+                std::ptr::null_mut(),
+            ))
+        })
+    }
+}
+
 /// Takes over a descriptor that this process was started with, and keeps it from its children.
 ///
 /// # Errors

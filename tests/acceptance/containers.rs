@@ -4,6 +4,8 @@
 //! Each test makes an account with subordinate ids and a control group subtree of its own, as
 //! `portcullis up` does for the orchestrator, and starts real containers as that account.
 
+mod exec;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};

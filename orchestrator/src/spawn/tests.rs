@@ -67,3 +67,29 @@ fn standard_streams_and_closed_numbers_cannot_be_adopted() {
     let open = std::mem::ManuallyDrop::new(careless());
     assert!(adopt(open.as_raw_fd()).is_ok());
 }
+
+#[test]
+fn a_command_hears_the_signals_that_its_starter_blocks() {
+    use nix::sys::signal::{SigSet, Signal};
+    let output = std::thread::spawn(|| {
+        SigSet::from(Signal::SIGTERM).thread_block().unwrap();
+        let blocked = |command: &mut Command| {
+            let output = command
+                .args(["SigBlk", "/proc/self/status"])
+                .output()
+                .unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        (
+            blocked(&mut Command::new("grep")),
+            blocked(with_all_signals(&mut Command::new("grep"))),
+        )
+    });
+    let (plain, cleared) = output.join().unwrap();
+    assert_eq!(
+        plain.trim(),
+        "SigBlk:\t0000000000004000",
+        "the control inherits the mask"
+    );
+    assert_eq!(cleared.trim(), "SigBlk:\t0000000000000000");
+}
