@@ -148,22 +148,19 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             Err(refusal) => refusal::answer(&refusal, &id, shape),
         },
         Err(No { refusal, push }) => {
-            let record = record(
-                channel,
-                RecordKind::Refusal,
-                &id,
-                &parts,
-                known.policy.as_deref(),
-            );
-            refuse(channel, record, &refusal);
-            // A client that waits for 100-continue sends nothing after a final answer; reading would only invite it to.
-            if !expects || push.is_some() {
-                drain(&mut body).await;
-            }
-            let mut response = match push.filter(|commands| commands.reports_status()) {
+            let shown = push.as_ref().is_some_and(Commands::reports_status);
+            let mut response = match push.filter(|_| shown) {
                 Some(commands) => refusal::push_answer(&refusal, &id, &commands),
                 None => refusal::answer(&refusal, &id, shape),
             };
+            let policy = known.policy.as_deref();
+            let mut line = record(channel, RecordKind::Refusal, &id, &parts, policy);
+            line.status = Some(response.status().as_u16());
+            refuse(channel, line, &refusal);
+            // A client that waits for 100-continue sends nothing after a final answer; reading would only invite it to.
+            if !expects || shown {
+                drain(&mut body).await;
+            }
             if channel.framing.is_raised() || !body.is_end_stream() {
                 response
                     .headers_mut()
@@ -179,7 +176,6 @@ fn refuse(channel: &Channel, mut record: Record, refusal: &Refusal) {
     record.verdict = Some(Verdict::Refuse);
     record.code = Some(refusal.code);
     record.rule.clone_from(&refusal.rule);
-    record.status = Some(refusal.status());
     record.reason = Some(refusal.text.clone());
     if let Err(error) = channel.gate.audit.append(record) {
         tracing::error!(%error, "a refusal could not be recorded");

@@ -110,7 +110,7 @@ async fn enter(
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let (parts, body) = request.into_parts();
-    let entry = classify::entry(&parts);
+    let entry = classify::entry(&parts).and_then(|entry| on_connect(&gate, &client, entry));
     match entry {
         Ok(Entry::Connect(authority)) => {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(authority);
@@ -147,6 +147,18 @@ async fn enter(
             response
         }
     }
+}
+
+/// Where the configuration wants it so, a tunnel to an unlisted host is refused at the CONNECT.
+fn on_connect(gate: &Gate, client: &Client, entry: Entry) -> Result<Entry, Refusal> {
+    if let Entry::Connect(authority) = &entry
+        && !gate.config.limits.refuse_inside_tls
+        && let Routing::Refuse(refusal) =
+            client.policy(gate)?.policy.route(Scheme::Https, authority)
+    {
+        return Err(refusal);
+    }
+    Ok(entry)
 }
 
 /// TLS with the client, then one judged request after the other.

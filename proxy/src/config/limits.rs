@@ -42,6 +42,9 @@ pub struct Limits {
     pub control_body_bytes: usize,
     /// `control_connections` (64): control connections open at once.
     pub control_connections: usize,
+    /// `refuse_inside_tls` (true): a tunnel to an unlisted host is opened as far as a leaf, so that
+    /// its refusal can be read; false refuses the CONNECT and mints nothing.
+    pub refuse_inside_tls: bool,
     /// `drain_seconds` (2): what an exchange in flight is given when the gate stops.
     pub drain: Duration,
 }
@@ -66,6 +69,7 @@ impl Default for Limits {
             pool_idle_timeout: Duration::from_secs(30),
             control_body_bytes: 1024 * 1024,
             control_connections: 64,
+            refuse_inside_tls: true,
             drain: Duration::from_secs(2),
         }
     }
@@ -167,6 +171,9 @@ impl Limits {
             4096,
             &mut limits.control_connections,
         );
+        if let Some(inside) = section.boolean("refuse_inside_tls") {
+            limits.refuse_inside_tls = inside;
+        }
         seconds(&mut section, "drain_seconds", &mut limits.drain);
         section.close();
         limits

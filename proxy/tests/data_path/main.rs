@@ -214,6 +214,54 @@ async fn an_unlisted_host_is_refused_inside_tls_without_a_dial() {
 }
 
 #[tokio::test]
+async fn an_unlisted_host_is_refused_on_connect_where_the_configuration_wants_it() {
+    let upstream = Upstream::start(HOST).await;
+    let stand = Stand::with_limits(&upstream, &usual(&upstream), "refuse_inside_tls = false");
+    let mut stream = stand.open(1500);
+    let answer = ask(
+        &mut stream,
+        "CONNECT unlisted.example.org:443 HTTP/1.1\r\n\r\n",
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 403 Portcullis: "), "{answer}");
+    assert_eq!(stand.refusals(), ["destination_not_listed"]);
+    let mut tls = stand.tunnel(HOST).await;
+    assert!(
+        ask(&mut tls, &get(HOST, "/v1/x"))
+            .await
+            .starts_with("HTTP/1.1 200"),
+        "control"
+    );
+}
+
+#[tokio::test]
+async fn a_client_that_stops_moving_is_cut_and_one_too_many_is_told() {
+    let upstream = Upstream::start(HOST).await;
+    let limits = "idle_timeout_seconds = 1\nhead_timeout_seconds = 60\nconnections_per_run = 2";
+    let stand = Stand::with_limits(&upstream, &usual(&upstream), limits);
+    let mut tls = stand.tunnel(HOST).await;
+    tls.write_all(get(HOST, "/v1/hang").as_bytes())
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    // A cut is an end without goodbye.
+    let _ = tls.read_to_end(&mut seen).await;
+    assert!(String::from_utf8_lossy(&seen).contains("first"));
+    let owner: std::sync::Arc<str> = "uid:1".into();
+    let (one, _two) = (
+        stand.gate.admit(&owner).unwrap(),
+        stand.gate.admit(&owner).unwrap(),
+    );
+    assert!(stand.gate.admit(&owner).is_none(), "the third is refused");
+    assert!(
+        stand.gate.admit(&"uid:2".into()).is_some(),
+        "others are not affected"
+    );
+    drop(one);
+    assert!(stand.gate.admit(&owner).is_some(), "there is room again");
+}
+
+#[tokio::test]
 async fn a_refused_path_and_an_ambiguous_one_leave_nothing_and_the_connection_goes_on() {
     let (upstream, stand) = usual_stand().await;
     let mut tls = stand.tunnel(HOST).await;

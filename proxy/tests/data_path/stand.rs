@@ -65,6 +65,11 @@ allow = ["* /v1/**"]
 
 impl Stand {
     pub(crate) fn new(upstream: &Upstream, policy: &str) -> Self {
+        Self::with_limits(upstream, policy, "idle_timeout_seconds = 60")
+    }
+
+    /// With these lines under `[limits]`.
+    pub(crate) fn with_limits(upstream: &Upstream, policy: &str, limits: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(path("ca_of_upstream.pem"), &upstream.ca).unwrap();
@@ -102,7 +107,7 @@ kind = "bearer"
 file = "{secret}"
 hosts = ["api.example.com"]
 [limits]
-idle_timeout_seconds = 60
+{limits}
 "#,
             control = path("control.sock"),
             runs = path("runs"),
