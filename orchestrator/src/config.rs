@@ -58,8 +58,6 @@ pub struct Config {
     pub operators: Vec<u32>,
     /// `ids`: the account whose subordinate range is cut into slices; the one we run as unless named.
     pub ids: Option<String>,
-    /// `cgroup`: the subtree for runs' control groups; found from our own unless named.
-    pub cgroup: Option<PathBuf>,
     /// `[limits]` of one run.
     pub limits: Limits,
 }

@@ -188,6 +188,19 @@ impl Store {
     }
 }
 
+/// Verifies the journal of a database file that may be in use; see [`journal::verify`].
+///
+/// # Errors
+/// The file cannot be read.
+pub fn verify_file(path: &Path) -> Result<Result<i64, journal::Broken>, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection =
+        Connection::open_with_flags(path, flags).map_err(|error| unusable(path, &error))?;
+    schema::configure_reader(&connection).map_err(|error| unusable(path, &error))?;
+    let tx = connection.transaction()?;
+    journal::verify(&tx)
+}
+
 /// A fresh id; sorts by time of creation.
 #[must_use]
 pub fn new_id() -> String {

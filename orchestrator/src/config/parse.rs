@@ -9,7 +9,7 @@ use toml::de::{DeTable, DeValue};
 use super::document::{Document, Problem, Problems, kind};
 use super::{Config, Limits};
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 14] = [
     "state",
     "runs",
     "workspaces",
@@ -22,7 +22,6 @@ const KEYS: [&str; 15] = [
     "proxy_user",
     "operators",
     "ids",
-    "cgroup",
     "limits",
     "version",
 ];
@@ -70,9 +69,6 @@ impl Config {
             proxy_uid: proxy(&mut document, &table, lookup),
             operators: operators(&mut document, &table, lookup),
             ids: document.text(&table, "ids").map(Spanned::into_inner),
-            cgroup: table
-                .contains_key("cgroup")
-                .then(|| document.path(&table, "cgroup", None)),
             limits: limits(&mut document, &table),
             state: state.clone(),
         };

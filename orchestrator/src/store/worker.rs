@@ -1,7 +1,7 @@
 //! One thread that owns one connection and runs what it is handed, in order.
 
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
 use rusqlite::Connection;
 use tokio::sync::oneshot;
@@ -10,16 +10,17 @@ use super::StoreError;
 
 type Job = Box<dyn FnOnce(&mut Connection) + Send>;
 
-/// The thread's handle. The thread ends when the last handle is dropped.
+/// The thread's handle. Dropping it ends the thread and closes the connection before it returns.
 #[derive(Debug)]
 pub(super) struct Worker {
-    jobs: mpsc::Sender<Job>,
+    jobs: Option<mpsc::Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Worker {
     pub(super) fn start(name: &str, mut connection: Connection) -> Result<Self, StoreError> {
         let (jobs, queue) = mpsc::channel::<Job>();
-        thread::Builder::new()
+        let thread = thread::Builder::new()
             .name(name.to_owned())
             .spawn(move || {
                 while let Ok(job) = queue.recv() {
@@ -27,7 +28,7 @@ impl Worker {
                 }
             })
             .map_err(|_error| StoreError::Gone)?;
-        Ok(Self { jobs })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
     }
 
     /// Runs `work` on the thread. A panic in it is contained: the transaction rolls back when it
@@ -44,7 +45,18 @@ impl Worker {
                 let _unheard = answer.send(result);
             }
         });
-        self.jobs.send(job).map_err(|_closed| StoreError::Gone)?;
+        let jobs = self.jobs.as_ref().ok_or(StoreError::Gone)?;
+        jobs.send(job).map_err(|_closed| StoreError::Gone)?;
         receiver.await.map_err(|_closed| StoreError::Gone)?
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            // It cannot panic: every job's panic is contained.
+            let _ended = thread.join();
+        }
     }
 }

@@ -1,0 +1,233 @@
+//! `serve` and `check`: the orchestrator itself.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use nix::unistd::{Uid, User};
+use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::{CliError, output};
+use crate::api::{self, Board, Entrance};
+use crate::config::Config;
+use crate::container::LxcEngine;
+use crate::container::cgroup::{CgroupError, CgroupRoot};
+use crate::container::slices::{self, SLICE_IDS, SliceError, Slices};
+use crate::gate_client::GateClient;
+use crate::store::{Store, StoreError};
+use crate::supervise::{Settings, Supervisor};
+use crate::workspace::Workspaces;
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  portcullis-orchestrator serve
+  portcullis-orchestrator serve --user portcullis-orchestrator --ready-file /run/ready")]
+pub(super) struct ServeArgs {
+    /// Become this account first; needed when started by root
+    #[arg(long, value_name = "NAME")]
+    user: Option<String>,
+    /// Written once the sockets are open
+    #[arg(long, value_name = "FILE")]
+    ready_file: Option<PathBuf>,
+}
+
+/// Why the orchestrator does not run.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ServeError {
+    #[error(
+        "the orchestrator does not run as root\n  hint: start it as an account of its own, or with --user NAME"
+    )]
+    Root,
+    #[error("there is no account `{0}`\n  hint: create it, or name another with --user")]
+    NoAccount(String),
+    #[error("becoming {account} failed")]
+    Drop {
+        account: String,
+        #[source]
+        source: nix::Error,
+    },
+    #[error("another orchestrator uses {0}\n  hint: stop it first; two would start runs twice")]
+    Running(PathBuf),
+    #[error("{doing}")]
+    Io {
+        doing: String,
+        #[source]
+        source: std::io::Error,
+    },
+    #[error(transparent)]
+    Slices(#[from] SliceError),
+    #[error(transparent)]
+    Cgroup(#[from] CgroupError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+impl ServeError {
+    fn io(doing: impl Into<String>) -> impl FnOnce(std::io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+}
+
+/// Runs until a signal ends it.
+pub(super) fn run(config: &Config, args: &ServeArgs) -> Result<ExitCode, CliError> {
+    // Before any thread exists: ids belong to threads on Linux.
+    become_user(args.user.as_deref())?;
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .init();
+    let _only_one = lock(&config.state)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(ServeError::io("starting"))?;
+    runtime.block_on(serve(config, args.ready_file.as_deref()))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `check`: what `serve` would stumble over.
+pub(super) fn check(config: &Config, json: bool) -> Result<ExitCode, CliError> {
+    let mut problems = Vec::new();
+    for (key, path) in [("trust", &config.trust), ("relay", &config.relay), ("state", &config.state)] {
+        if !path.exists() {
+            problems.push(format!("{}: {key}: {} does not exist", config.path.display(), path.display()));
+        }
+    }
+    if let Some(account) = account(config)
+        && let Err(error) = Slices::of_account(slices::directory(&config.state), &account)
+    {
+        problems.push(format!("{}: ids: {error}", config.path.display()));
+    }
+    let facts = json!({ "ok": problems.is_empty(), "config": config.path, "problems": problems });
+    output::either(json, &facts, || {
+        if problems.is_empty() {
+            format!("{} is right", config.path.display())
+        } else {
+            problems.join("\n")
+        }
+    });
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+}
+
+async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
+    let account = account(config).ok_or(ServeError::NoAccount("of this uid".to_owned()))?;
+    let (first_id, count) =
+        Slices::of_account(slices::directory(&config.state), &account)?.range();
+    let store = Store::open(&config.database())?;
+    let gate = GateClient::new(config.control_socket.clone());
+    let engine = LxcEngine {
+        state: config.state.join("containers"),
+        rootfs: config.rootfs.clone(),
+        relay: config.relay.clone(),
+        cgroups: CgroupRoot::delegated()?,
+        identity: None,
+    };
+    let settings = Settings {
+        first_id,
+        slice_ids: SLICE_IDS,
+        slices: count as usize,
+        runs: config.runs.clone(),
+        trust: config.trust.clone(),
+        limits: config.limits,
+        extend: Duration::from_secs(20),
+    };
+    let board = Arc::new(Board {
+        store: store.clone(),
+        gate: gate.clone(),
+        runs: config.runs.clone(),
+        slices: settings.slices,
+    });
+    let (stop, stopped) = watch::channel(false);
+    let mut uids = vec![0, Uid::effective().as_raw()];
+    uids.extend(&config.operators);
+    let entrances = [
+        (&config.board_socket, Entrance::Board { proxy: config.proxy_uid }),
+        (&config.api_socket, Entrance::Operators { uids }),
+    ];
+    let mut servers = tokio::task::JoinSet::new();
+    for (path, entrance) in entrances {
+        let listener = api::bind(path)
+            .map_err(ServeError::io(format!("opening the socket {}", path.display())))?;
+        let router = api::router(Arc::clone(&board), entrance);
+        servers.spawn(api::serve(listener, router, stopped.clone()));
+    }
+    let supervisor =
+        Supervisor::new(store, engine, Workspaces::new(&config.workspaces), gate, settings);
+    let mut working = tokio::spawn(supervisor.run(stopped));
+    if let Some(path) = ready_file {
+        std::fs::write(path, "ready\n")
+            .map_err(ServeError::io(format!("writing {}", path.display())))?;
+    }
+    tracing::info!(slices = count, account, "ready");
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(ServeError::io("listening for signals"))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(ServeError::io("listening for signals"))?;
+    let failure = tokio::select! {
+        _signal = terminate.recv() => None,
+        _signal = interrupt.recv() => None,
+        Some(ended) = servers.join_next() => Some(format!("a socket is no longer served: {ended:?}")),
+        ended = &mut working => Some(format!("the supervisor ended: {ended:?}")),
+    };
+    tracing::info!("stopping");
+    // Nobody listening means it has ended already.
+    let _sent = stop.send(true);
+    if let Some(problem) = failure {
+        return Err(ServeError::io(problem)(std::io::Error::other("unexpected end")));
+    }
+    if let Err(error) = working.await {
+        return Err(ServeError::io("ending the supervisor")(std::io::Error::other(error)));
+    }
+    Ok(())
+}
+
+/// The account whose subordinate ids runs get.
+fn account(config: &Config) -> Option<String> {
+    let own = || User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
+    config.ids.clone().or_else(own)
+}
+
+/// Gives root up for good. `no_new_privs` stays off, because a rootless container needs the
+/// set-user-id helper `newuidmap`.
+fn become_user(name: Option<&str>) -> Result<(), ServeError> {
+    if let Some(name) = name {
+        let user = User::from_name(name).ok().flatten();
+        let user = user.ok_or_else(|| ServeError::NoAccount(name.to_owned()))?;
+        let failed = |source| ServeError::Drop { account: name.to_owned(), source };
+        if Uid::effective() != user.uid {
+            nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
+            nix::unistd::setresgid(user.gid, user.gid, user.gid).map_err(failed)?;
+            nix::unistd::setresuid(user.uid, user.uid, user.uid).map_err(failed)?;
+        }
+    }
+    if Uid::effective().is_root() || Uid::current().is_root() {
+        return Err(ServeError::Root);
+    }
+    Ok(())
+}
+
+/// One orchestrator per state directory. The lock ends with the process, however it ends.
+fn lock(state: &Path) -> Result<File, ServeError> {
+    let path = state.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(ServeError::io(format!("opening {}", path.display())))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(std::fs::TryLockError::WouldBlock) => Err(ServeError::Running(state.to_owned())),
+        Err(std::fs::TryLockError::Error(error)) => {
+            Err(ServeError::io(format!("locking {}", path.display()))(error))
+        }
+    }
+}

@@ -1,0 +1,8 @@
+//! The board end to end, with a scripted engine and a stand-in gate: real sockets, real database,
+//! real scheduler and supervisor; no container.
+
+mod api;
+mod heartbeat;
+mod race;
+mod recovery;
+mod support;
