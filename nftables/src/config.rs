@@ -140,3 +140,6 @@ pub(crate) struct Resolved {
     pub(crate) agents: Vec<UidRange>,
     pub(crate) openings: Vec<Opening>,
 }
+
+#[cfg(test)]
+mod tests;

@@ -284,3 +284,6 @@ fn boundary(key: &[u8], flags: u32) -> String {
         Err(_) => format!("{key:02x?}"),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -257,3 +257,35 @@ pub(super) fn text(name: &str) -> Result<CString, NetlinkError> {
         source: error.into(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Membership as the kernel's interval set decides it: by the greatest key not above the uid.
+    fn contains(keys: &[(u32, u32)], uid: u32) -> bool {
+        let below = keys.iter().rev().find(|(key, _)| *key <= uid);
+        below.is_some_and(|(_, flags)| *flags == 0)
+    }
+
+    proptest! {
+        #[test]
+        fn boundaries_hold_exactly_the_ranges(
+            ranges in prop::collection::vec((1u32..5000, 0u32..300), 0..12),
+            uids in prop::collection::vec(0u32..6000, 32),
+        ) {
+            let ranges: Vec<UidRange> = ranges
+                .into_iter()
+                .map(|(first, more)| UidRange { first, last: first + more })
+                .collect();
+            let keys = boundaries(&UidRange::merge(ranges.clone()));
+            prop_assert!(keys.is_sorted());
+            for uid in uids {
+                let wanted = ranges.iter().any(|range| range.contains(uid));
+                prop_assert_eq!(contains(&keys, uid), wanted, "uid {}", uid);
+            }
+        }
+    }
+}

@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tests::wait;
 
-use super::lab::{AGENT, Lab, PEER4, Running, status};
+use super::lab::{AGENT, GATE, Lab, PEER4, Running, status};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 const TABLE: [&str; 2] = ["inet", "portcullis-lab"];
@@ -419,4 +419,78 @@ fn counters_name_users() {
     lab.attempt(AGENT, &["tcp", PEER4, "443"]);
     let text = lab.boundary(&["counters"]).ok().stdout;
     assert!(text.contains("uid 61500 (lab-agent)"), "{text}");
+}
+
+/// The proxy's account is made anew with another uid: the rules that stand are no longer the ones
+/// that are meant, and the old uid is nobody special once they are.
+#[test]
+fn a_gate_whose_uid_drifted_is_noticed() {
+    let lab = Lab::new("guest");
+    lab.shut();
+    let words = ["tcp", PEER4, "443"];
+    assert_eq!(lab.attempt(GATE, &words).outcome, "reached", "control");
+    let passwd = std::fs::read_to_string(lab.path("etc/passwd")).unwrap();
+    let drifted = passwd.replace("lab-gate:x:61900", "lab-gate:x:61910");
+    std::fs::write(lab.path("etc/passwd"), drifted).unwrap();
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    let expected = "changed: rule output/\"the gate leaves and marks its flows\"";
+    assert!(finished.stdout.contains(expected), "{}", finished.shown());
+    lab.shut();
+    assert_eq!(
+        lab.attempt(GATE, &words).outcome,
+        "refused",
+        "the old uid is an agent like any"
+    );
+    assert_eq!(lab.attempt(61_910, &words).outcome, "reached");
+}
+
+/// An interrupted replacement leaves its guard, which refuses; the next apply takes it away.
+#[test]
+fn a_guard_left_behind_is_named_and_removed() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let text = lab.boundary(&["render"]).ok().stdout;
+    lab.host
+        .nft(&text.replace("portcullis-lab", "portcullis-lab-guard"));
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    assert!(
+        finished
+            .stdout
+            .contains("extra: table portcullis-lab-guard"),
+        "{}",
+        finished.shown()
+    );
+    assert!(lab.boundary(&["apply"]).ok().stdout.contains("loaded"));
+    lab.boundary(&["verify"]).ok();
+}
+
+#[test]
+fn a_broken_file_is_explained_and_changes_nothing() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    lab.write_config_with("agents", "agents = [\"lab-agnet\"]\nsize = 3", "");
+    for verb in ["render", "apply", "verify", "counters", "remove", "watch"] {
+        let finished = lab.boundary(&[verb]);
+        assert_eq!(finished.code(), 2, "{verb}: {}", finished.shown());
+        assert!(
+            finished
+                .stderr
+                .contains("boundary.toml:6: size: unknown key"),
+            "{}",
+            finished.shown()
+        );
+        assert!(
+            finished.stderr.contains("hint:"),
+            "{verb}: {}",
+            finished.shown()
+        );
+    }
+    assert_eq!(
+        lab.attempt(AGENT, &["tcp", PEER4, "443"]).outcome,
+        "refused"
+    );
+    lab.write_config("agents", "");
+    lab.boundary(&["verify"]).ok();
 }
