@@ -21,6 +21,7 @@ pub use document::Problem;
 pub use limits::Limits;
 
 use crate::boundary::Source;
+use crate::harden::VisibleUids;
 
 /// Where the configuration lies unless `--config` says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/portcullis/proxy.toml";
@@ -224,22 +225,42 @@ impl Config {
         parse::parse(text, path, &parse::uid_of)
     }
 
-    /// The gate's own uid must never be an identity: whatever it sends is not an agent's.
+    /// What only the running gate can tell: its own uid is never an identity, and every uid that it
+    /// is to judge must be one the kernel can name to it.
     ///
     /// # Errors
-    /// [`ConfigError::Invalid`] naming the identity.
-    pub fn refuse_identity_of(&self, own_uid: u32) -> Result<(), ConfigError> {
+    /// [`ConfigError::Invalid`] naming each uid.
+    pub fn check_uids(&self, own: u32, visible: &VisibleUids) -> Result<(), ConfigError> {
         let identities = self.listen.iter().flat_map(|listen| &listen.identities);
-        let problems: Vec<Problem> = identities
-            .filter(|identity| identity.uid == own_uid)
-            .map(|identity| Problem {
+        let identities = identities.map(|identity| ("listen.identity.uid", identity.uid));
+        let peers = self
+            .control
+            .peers
+            .keys()
+            .map(|uid| ("control.peer.user", *uid));
+        let problem = |(key, uid): (&str, u32)| {
+            let (text, hint) = if key == "listen.identity.uid" && uid == own {
+                (
+                    format!("{uid} is the gate's own uid"),
+                    "give the agent a user of its own",
+                )
+            } else if !visible.cover(uid, 1) {
+                (
+                    format!("uid {uid} is not mapped in the gate's user namespace"),
+                    "do not give the gate a user namespace of its own (PrivateUsers=)",
+                )
+            } else {
+                return None;
+            };
+            Some(Problem {
                 file: self.path.display().to_string(),
                 line: 0,
-                key: "listen.identity.uid".to_owned(),
-                text: format!("{} is the gate's own uid", identity.uid),
-                hint: "give the agent a user of its own".to_owned(),
+                key: key.to_owned(),
+                text,
+                hint: hint.to_owned(),
             })
-            .collect();
+        };
+        let problems: Vec<Problem> = identities.chain(peers).filter_map(problem).collect();
         if problems.is_empty() {
             Ok(())
         } else {

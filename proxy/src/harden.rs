@@ -4,12 +4,16 @@
 //! The bounding set goes first (it needs CAP_SETPCAP, which the uid change takes), then groups,
 //! gid and uid, then the other sets. What was dropped is read back; a leftover is an error.
 
+mod uids;
+
 use std::collections::BTreeSet;
 
 use caps::CapSet;
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{Gid, Uid, User, setgroups, setresgid, setresuid};
+
+pub use uids::VisibleUids;
 
 /// What kept the process from becoming harmless.
 #[derive(Debug, thiserror::Error)]

@@ -23,6 +23,7 @@ use zeroize::Zeroize;
 
 use crate::audit::Audit;
 use crate::config::Peer;
+use crate::harden::VisibleUids;
 use crate::policies::{LoadedPolicy, Policies, PolicyError};
 use crate::vault::{Secret, VaultError};
 
@@ -174,6 +175,9 @@ pub enum RunError {
     /// The range holds the gate's own uid.
     #[error("the uid range holds the gate's own uid")]
     OwnUid,
+    /// The kernel could not tell the run's processes from others.
+    #[error("the uid range is not mapped in the gate's user namespace")]
+    Unmapped,
     /// Too many runs are open.
     #[error("{most} runs are open, which is the limit")]
     Full {
@@ -207,6 +211,8 @@ pub struct RunsSettings {
     pub lease: Duration,
     /// The gate's own uid.
     pub own_uid: u32,
+    /// The uids that the kernel can name to the gate.
+    pub visible: VisibleUids,
 }
 
 /// All open runs.
@@ -397,6 +403,10 @@ impl Runs {
         }
         if request.peer_uids.contains(self.settings.own_uid) {
             return Err(RunError::OwnUid);
+        }
+        let uids = request.peer_uids;
+        if !self.settings.visible.cover(uids.first(), uids.count()) {
+            return Err(RunError::Unmapped);
         }
         Ok(())
     }

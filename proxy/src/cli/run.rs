@@ -22,7 +22,7 @@ use crate::config::Config;
 use crate::control::{self, custody::Custody};
 use crate::credential::Vault;
 use crate::gate::{Gate, Parts};
-use crate::harden::{self, Hardened};
+use crate::harden::{self, Hardened, VisibleUids};
 use crate::policies::Policies;
 use crate::runs::{NewListener, Runs, RunsSettings};
 
@@ -76,6 +76,8 @@ enum StartError {
     },
     #[error("a part of the gate failed; it was stopped rather than left half alive")]
     Broken,
+    #[error("could not read which uids this process can tell apart")]
+    Uids(#[source] std::io::Error),
     #[error("could not start the runtime")]
     Runtime(#[source] std::io::Error),
 }
@@ -98,7 +100,8 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
     let policies = Arc::new(Policies::load(Arc::clone(&config))?);
     // Still a single thread, which is what makes the drop complete.
     let hardened = harden::drop_privileges(args.user.as_deref())?;
-    config.refuse_identity_of(hardened.uid)?;
+    let visible = VisibleUids::read().map_err(StartError::Uids)?;
+    config.check_uids(hardened.uid, &visible)?;
     log_to_stderr();
 
     let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -108,7 +111,7 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
         .build()
         .map_err(StartError::Runtime)?;
     let served = runtime.block_on(async {
-        let (custody, listeners) = assemble(&config, policies, hardened)?;
+        let (custody, listeners) = assemble(&config, policies, hardened, visible)?;
         serve(custody, listeners, args).await
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
@@ -130,6 +133,7 @@ fn assemble(
     config: &Arc<Config>,
     policies: Arc<Policies>,
     hardened: Hardened,
+    visible: VisibleUids,
 ) -> Result<(Arc<Custody>, mpsc::Receiver<NewListener>), StartError> {
     let audit = Arc::new(Audit::open(&config.audit_directory)?);
     let vault = Arc::new(Vault::load(config)?);
@@ -150,6 +154,7 @@ fn assemble(
         most: config.limits.runs,
         lease: config.limits.lease,
         own_uid: hardened.uid,
+        visible,
     };
     let runs = Arc::new(Runs::new(
         settings,

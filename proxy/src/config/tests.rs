@@ -102,8 +102,13 @@ fn a_whole_file_is_read() {
     let store = &config.credentials[&CredentialName::parse("store").unwrap()];
     assert!(store.covers(&HostPattern::parse("*.a.store.example").unwrap()));
     assert!(!store.may_go_to(&Host::parse("store.example").unwrap()));
-    assert!(config.refuse_identity_of(900).is_ok());
-    assert!(config.refuse_identity_of(1500).is_err());
+    let all = VisibleUids::parse("0 0 4294967295");
+    assert!(config.check_uids(900, &all).is_ok());
+    let said = config.check_uids(1500, &all).unwrap_err().to_string();
+    assert!(said.contains("1500 is the gate's own uid"), "{said}");
+    let alone = VisibleUids::parse("900 900 1");
+    let said = config.check_uids(900, &alone).unwrap_err().to_string();
+    assert_eq!(said.matches("is not mapped").count(), 3, "{said}");
 }
 
 #[test]

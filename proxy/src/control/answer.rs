@@ -41,9 +41,10 @@ pub(super) fn error(status: StatusCode, code: &str, text: &str) -> Answer {
 impl From<RunError> for Answer {
     fn from(problem: RunError) -> Self {
         let (status, code) = match &problem {
-            RunError::Mismatch { .. } | RunError::Lease { .. } | RunError::OwnUid => {
-                (StatusCode::BAD_REQUEST, "bad_request")
-            }
+            RunError::Mismatch { .. }
+            | RunError::Lease { .. }
+            | RunError::OwnUid
+            | RunError::Unmapped => (StatusCode::BAD_REQUEST, "bad_request"),
             RunError::Profile { .. } => (StatusCode::FORBIDDEN, "profile_not_allowed"),
             RunError::Inline { .. } => (StatusCode::FORBIDDEN, "inline_not_allowed"),
             RunError::NotYours { .. } => (StatusCode::FORBIDDEN, "not_yours"),

@@ -62,6 +62,7 @@ fn runs(
         most: 2,
         lease: Duration::from_secs(3600),
         own_uid: 990,
+        visible: VisibleUids::parse("0 0 1000000"),
     };
     let runs = Runs::new(settings, Arc::clone(policies), Arc::clone(audit), sender).unwrap();
     (Arc::new(runs), listeners)
@@ -231,6 +232,10 @@ async fn a_peer_opens_only_what_it_may() {
     inline.policy = Some(POLICY.to_owned());
     let mut own_uid = request(1);
     own_uid.peer_uids = PeerUids::new(900, 100).unwrap();
+    let mut unmapped = request(1);
+    unmapped.peer_uids = PeerUids::new(999_990, 20).unwrap();
+    let unmapped = fixture.runs.open(&id(), unmapped, &peer(1)).await;
+    assert!(matches!(unmapped, Err(RunError::Unmapped)));
     let mut long = request(1);
     long.lease_seconds = 4000;
     let refused = |result: Result<OpenedRun, RunError>| result.unwrap_err();

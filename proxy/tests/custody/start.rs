@@ -173,3 +173,65 @@ fn help_and_papers() {
     assert_eq!(run(&["no-such-command"]).status.code(), Some(2));
     assert_eq!(run(&[]).status.code(), Some(2));
 }
+
+/// A service manager that gives the gate a user namespace of its own blinds it: every peer would
+/// be 65534.
+#[test]
+fn in_a_user_namespace_where_it_cannot_tell_uids_apart() {
+    let mut fixture = Fixture::new();
+    let uid = super::fixture::uid_of(USER);
+    let as_user = |namespace: &[&str]| {
+        let mut command = std::process::Command::new("setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={uid}")]);
+        command.arg("--clear-groups").args(namespace).arg(PROXY);
+        command.args(["run", "--config"]).arg(fixture.config());
+        command
+    };
+    let output = as_user(&["unshare", "--user", "--map-current-user"])
+        .output()
+        .unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("uid 0 is not mapped in the gate's user namespace"),
+        "{said}"
+    );
+    assert!(said.contains("PrivateUsers="), "{said}");
+    // The control: started as the service user by somebody else, without a namespace, it serves.
+    let mut child = as_user(&[])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    super::fixture::eventually("the control socket answers", || {
+        std::os::unix::net::UnixStream::connect(fixture.path("run/control.sock")).is_ok()
+    });
+    assert_eq!(fixture.status()["ready"], true);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    fixture.start();
+    fixture.stop();
+}
+
+#[test]
+fn readiness_is_told_to_the_service_manager() {
+    let fixture = Fixture::new();
+    let path = fixture.path("notify.sock");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).unwrap();
+    set_mode(&path, 0o666);
+    manager
+        .set_read_timeout(Some(super::fixture::DEADLINE))
+        .unwrap();
+    let mut child = std::process::Command::new(PROXY)
+        .args(["run", "--user", USER, "--config"])
+        .arg(fixture.config())
+        .env("NOTIFY_SOCKET", &path)
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut told = [0; 64];
+    let length = manager.recv(&mut told).unwrap();
+    assert_eq!(&told[..length], b"READY=1\n");
+    assert_eq!(fixture.status()["ready"], true);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

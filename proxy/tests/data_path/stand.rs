@@ -132,6 +132,7 @@ hosts = ["api.example.com"]
             most: 8,
             lease: Duration::from_secs(60),
             own_uid: 0,
+            visible: proxy::harden::VisibleUids::read().unwrap(),
         };
         let runs = Runs::new(settings, Arc::clone(&policies), Arc::clone(&audit), sender).unwrap();
         let vault = match Vault::load(&config) {
