@@ -16,13 +16,29 @@ pub mod slices;
 pub use lxc::{Identity, Io, LxcEngine, Orders, SECCOMP};
 
 use std::fmt;
+use std::fs;
 use std::future::Future;
-use std::path::PathBuf;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use policy::grant::RunId;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
+
+/// Makes `path` and what is missing above it, passable by everyone and listable by its owner alone,
+/// whatever the umask: the ids of containers are others than ours.
+pub(crate) fn passable_directory(path: &Path) -> io::Result<()> {
+    if !path.is_dir() {
+        if let Some(parent) = path.parent() {
+            passable_directory(parent)?;
+        }
+        fs::create_dir(path)?;
+        fs::set_permissions(path, fs::Permissions::from_mode(0o711))?;
+    }
+    Ok(())
+}
 
 /// A range of host uids (and the same range of gids) that belongs to one run alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

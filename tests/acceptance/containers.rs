@@ -93,7 +93,12 @@ impl Bench {
     fn inside(&self, before: &str) -> Program {
         let mut join = String::new();
         for group in &self.groups {
-            join.push_str(&format!("echo $$ > {}/cgroup.procs && ", group.display()));
+            let group = group.display();
+            // With version 2, whoever came first has made a leaf for processes like itself.
+            join.push_str(&format!(
+                "{{ echo $$ > {group}/supervisor/cgroup.procs; }} 2>/dev/null \
+                 || echo $$ > {group}/cgroup.procs; "
+            ));
         }
         let shell = format!("{join} {before} exec \"$@\"");
         Program::new("/bin/bash").args(["-c", &shell, "bash"])
@@ -107,7 +112,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for group in &self.groups {
+        for group in self.groups.iter().chain(&named(&self.account)) {
             remove_group(group);
         }
         Program::new("userdel").arg(&self.account).run();
@@ -143,6 +148,14 @@ fn subtree(name: &str, uid: u32) -> Vec<PathBuf> {
         groups.push(group);
     }
     groups
+}
+
+/// Groups of this name anywhere: where `exec` makes them depends on where the test itself runs.
+fn named(name: &str) -> Vec<PathBuf> {
+    let found = Program::new("find")
+        .args(["/sys/fs/cgroup", "-type", "d", "-name", name])
+        .run();
+    found.stdout.lines().map(PathBuf::from).collect()
 }
 
 fn remove_group(group: &Path) {

@@ -9,7 +9,7 @@ mod io;
 mod watch_over;
 
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub use io::Io;
 
 use super::cgroup::{CgroupRoot, RunGroup};
 use super::config::{self, Fixed};
-use super::{Engine, EngineError, Evidence, RunSpec, Running, evidence};
+use super::{Engine, EngineError, Evidence, RunSpec, Running, evidence, passable_directory};
 use crate::relay::{Control, Spec};
 use crate::spawn::{Launch, launch};
 
@@ -116,20 +116,14 @@ impl LxcEngine {
         let directory = self.directory(&spec.run);
         let failed =
             |error: std::io::Error| EngineError::Start(format!("{}: {error}", directory.display()));
-        fs::create_dir_all(&self.state).map_err(failed)?;
-        // The container's root, an id of the slice, must be able to pass through; not to list.
-        fs::DirBuilder::new()
-            .mode(0o711)
-            .create(&directory)
-            .map_err(|error| {
-                if error.kind() == std::io::ErrorKind::AlreadyExists {
-                    return EngineError::Refused(format!(
-                        "run {} was started before and is not proven gone",
-                        spec.run
-                    ));
-                }
-                failed(error)
-            })?;
+        passable_directory(&self.state).map_err(failed)?;
+        if directory.symlink_metadata().is_ok() {
+            return Err(EngineError::Refused(format!(
+                "run {} was started before and is not proven gone",
+                spec.run
+            )));
+        }
+        passable_directory(&directory).map_err(failed)?;
         let seccomp = directory.join("run.seccomp");
         let fixed = Fixed {
             rootfs: &self.rootfs,
@@ -139,18 +133,17 @@ impl LxcEngine {
             usr_has_mounts: usr_has_mounts(),
         };
         let written = config::render(spec, &fixed).and_then(|config| {
-            fs::write(&seccomp, SECCOMP).map_err(failed)?;
-            fs::write(directory.join("config"), config).map_err(failed)?;
             let lxc = directory.join("lxc");
-            fs::DirBuilder::new()
-                .mode(0o711)
-                .create(&lxc)
-                .map_err(failed)?;
+            let readable = fs::Permissions::from_mode(0o644);
+            for (path, text) in [(&seccomp, SECCOMP), (&directory.join("config"), &config)] {
+                fs::write(path, text).map_err(failed)?;
+                fs::set_permissions(path, readable.clone()).map_err(failed)?;
+            }
+            passable_directory(&lxc).map_err(failed)?;
+            // The monitor's own place is the only one that it may write to.
             if let Some(Identity { uid, gid }) = self.identity {
-                for path in [directory.clone(), directory.join("lxc")] {
-                    chown(&path, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
-                        .map_err(|error| failed(error.into()))?;
-                }
+                chown(&lxc, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+                    .map_err(|error| failed(error.into()))?;
             }
             Ok(())
         });
@@ -277,7 +270,7 @@ impl Attempt<'_> {
     fn monitor(&self, keep: &impl std::os::fd::AsRawFd) -> Command {
         let mut command = Command::new("lxc-start");
         command
-            .args(["-F", "-q", "-n", self.spec.run.as_str(), "-l", "INFO"])
+            .args(["-F", "-q", "-n", self.spec.run.as_str(), "-l", "ERROR"])
             .arg("-P")
             .arg(self.directory.join("lxc"))
             .arg("-f")
@@ -292,7 +285,7 @@ impl Attempt<'_> {
             ])
             .env_clear()
             .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-            .env("HOME", self.directory)
+            .env("HOME", self.directory.join("lxc"))
             .env("XDG_RUNTIME_DIR", self.directory.join("lxc"))
             .current_dir("/")
             .stdin(Stdio::null());

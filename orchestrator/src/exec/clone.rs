@@ -8,13 +8,13 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, lchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::ExecError;
-use crate::container::Slice;
+use crate::container::{Slice, passable_directory};
 
 /// A repository of the caller's and the clone made of it.
 #[derive(Debug)]
@@ -41,11 +41,7 @@ impl Clone {
         let top = git(owner, directory, &["rev-parse", "--show-toplevel"])?;
         let source = PathBuf::from(top);
         let making = || ExecError::io(format!("making {}", scratch.display()));
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(scratch)
-            .map_err(making())?;
+        passable_directory(scratch).map_err(making())?;
         lchown(scratch, Some(owner.0), Some(owner.1)).map_err(making())?;
         let work = scratch.join("work");
         let (from, to) = (text(&source)?, text(&work)?);

@@ -1,7 +1,6 @@
 //! One exec from its slice to its summary.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -18,7 +17,8 @@ use super::{ExecArgs, ExecError, changes};
 use crate::container::cgroup::CgroupRoot;
 use crate::container::slices::{self, Held, Slices};
 use crate::container::{
-    Engine, EngineError, Exit, Identity, Io, Limits, LxcEngine, Orders, RunSpec, Running, rootfs,
+    Engine, EngineError, Exit, Identity, Io, Limits, LxcEngine, Orders, RunSpec, Running,
+    passable_directory, rootfs,
 };
 use crate::environment;
 use crate::gate_client::GateClient;
@@ -389,11 +389,7 @@ pub(super) fn identity(account: &str) -> Result<Identity, ExecError> {
 fn prepare_state(place: &Place) -> Result<(), ExecError> {
     let making = || ExecError::io(format!("making {}", place.state.display()));
     for directory in [&place.state, &place.runs(), &place.state.join("staging")] {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(directory)
-            .map_err(making())?;
+        passable_directory(directory).map_err(making())?;
     }
     rootfs::create(&place.rootfs()).map_err(making())
 }

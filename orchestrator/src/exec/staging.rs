@@ -17,7 +17,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{Gid, Uid, chown};
 
 use super::ExecError;
-use crate::container::Slice;
+use crate::container::{Slice, passable_directory};
 use crate::spawn::idmap::{self, Mapping};
 
 /// Names that are read-only inside when they exist: git runs what they say, or direnv does.
@@ -63,10 +63,7 @@ pub(super) fn private_mounts() -> Result<(), ExecError> {
 pub(super) fn mapped(directory: &Path, staging: &Path, slice: Slice) -> io::Result<Staged> {
     let owner = directory.metadata()?;
     let target = staging.join("work");
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(&target)?;
+    passable_directory(&target)?;
     let mapping = Mapping {
         disk_uid: owner.uid(),
         disk_gid: owner.gid(),

@@ -4,8 +4,6 @@
 //! any account with subordinate ids whose control group subtree was handed to it, exactly as the
 //! orchestrator works; root borrows the ids of another account.
 
-use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -17,7 +15,7 @@ use super::summary::say;
 use super::{ExecError, OWN_FAILURE, session, with_causes};
 use crate::container::cgroup::CgroupRoot;
 use crate::container::slices::{self, Slices};
-use crate::container::{Io, Limits, LxcEngine, RunSpec, rootfs};
+use crate::container::{Io, Limits, LxcEngine, RunSpec, passable_directory, rootfs};
 use crate::environment;
 use crate::workspace::Workspaces;
 
@@ -92,11 +90,7 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
     let making = || ExecError::io(format!("making {}", args.state.display()));
     let empty = args.state.join("empty");
     for directory in [&args.state, &empty] {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(directory)
-            .map_err(making())?;
+        passable_directory(directory).map_err(making())?;
     }
     let tree = args.state.join("rootfs");
     rootfs::create(&tree).map_err(making())?;
@@ -120,11 +114,6 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
             None
         },
     };
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o711)
-        .create(&engine.state)
-        .map_err(making())?;
     let slices = Slices::of_account(slices::directory(&args.state), &account)?;
     session::sweep(&slices, &engine)?;
     let name = args.run.unwrap_or_else(|| uuid::Uuid::now_v7().to_string());
