@@ -7,7 +7,9 @@
 
 mod directory;
 mod ended;
+mod error;
 mod lease;
+mod run;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -15,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use policy::grant::{Grant, OpenRun, OpenedRun, PeerUids, RunId, RunView};
+use policy::grant::{OpenRun, OpenedRun, RunId, RunView};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -24,181 +26,17 @@ use zeroize::Zeroize;
 use crate::audit::Audit;
 use crate::config::Peer;
 use crate::harden::VisibleUids;
-use crate::policies::{LoadedPolicy, Policies, PolicyError};
-use crate::vault::{Secret, VaultError};
+use crate::policies::{LoadedPolicy, Policies};
+use crate::vault::Secret;
 
 use directory::RunsDirectory;
 use ended::Ended;
 
+pub use error::RunError;
+pub use run::Run;
+
 /// A listener of a run that has just been opened.
 pub type NewListener = (Arc<Run>, UnixListener);
-
-/// One open run.
-#[allow(missing_debug_implementations, reason = "holds the run's token")]
-pub struct Run {
-    /// Whose run it is.
-    pub grant: Grant,
-    /// The epoch that is open.
-    pub epoch: u64,
-    /// Which host uids may use the socket.
-    pub peer_uids: PeerUids,
-    /// The token injected towards the board.
-    pub board_token: Option<Secret>,
-    /// Connections open now; whoever serves one counts it.
-    pub connections: AtomicU64,
-    /// The socket's path.
-    pub socket: PathBuf,
-    /// Who opened it.
-    pub opened_by: u32,
-    policy: watch::Receiver<Arc<LoadedPolicy>>,
-    /// Keeps an inline policy's channel open.
-    _inline: Option<watch::Sender<Arc<LoadedPolicy>>>,
-    inline_hash: Option<String>,
-    /// Seconds; what an extension grants unless it says otherwise.
-    lease: AtomicU32,
-    deadline: watch::Sender<Instant>,
-    closed: watch::Sender<bool>,
-}
-
-impl Run {
-    /// The run's name.
-    #[must_use]
-    pub fn id(&self) -> &RunId {
-        &self.grant.run
-    }
-
-    /// The policy in force at this moment. Ask for every request: a reload changes it.
-    #[must_use]
-    pub fn policy(&self) -> Arc<LoadedPolicy> {
-        Arc::clone(&self.policy.borrow())
-    }
-
-    /// Tells when the policy changes, for streams that are to be judged again.
-    #[must_use]
-    pub fn policy_changes(&self) -> watch::Receiver<Arc<LoadedPolicy>> {
-        self.policy.clone()
-    }
-
-    /// Becomes `true` when the run ends; the sender lives as long as the run.
-    #[must_use]
-    pub fn closed(&self) -> watch::Receiver<bool> {
-        self.closed.subscribe()
-    }
-
-    /// Whether the run has ended, its lease included.
-    #[must_use]
-    pub fn is_closed(&self) -> bool {
-        *self.closed.borrow() || *self.deadline.borrow() <= Instant::now()
-    }
-
-    fn view(&self) -> RunView {
-        let left = self
-            .deadline
-            .borrow()
-            .saturating_duration_since(Instant::now());
-        RunView {
-            grant: self.grant.clone(),
-            epoch: self.epoch,
-            peer_uids: self.peer_uids,
-            lease_seconds_left: left.as_secs(),
-            socket: self.socket.display().to_string(),
-            policy_hash: self.policy().hash.clone(),
-            connections: self.connections.load(Ordering::Relaxed),
-        }
-    }
-}
-
-/// Why a run was not opened, extended or closed.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The path and the body name different runs.
-    #[error("the path names run {path}, the grant names run {grant}")]
-    Mismatch {
-        /// From the path.
-        path: RunId,
-        /// From the body.
-        grant: RunId,
-    },
-    /// The peer may not open this profile.
-    #[error("{user} may not open runs with profile {profile}: see [[control.peer]]")]
-    Profile {
-        /// The peer.
-        user: String,
-        /// The profile.
-        profile: String,
-    },
-    /// The peer may not send a policy.
-    #[error("{user} may not send a policy of its own: see inline in [[control.peer]]")]
-    Inline {
-        /// The peer.
-        user: String,
-    },
-    /// The run belongs to somebody else.
-    #[error("run {run} was opened by another peer")]
-    NotYours {
-        /// The run.
-        run: RunId,
-    },
-    /// The policy that was sent is broken.
-    #[error("{0}")]
-    Policy(PolicyError),
-    /// That epoch, or a later one, has ended or been superseded.
-    #[error("epoch {epoch} of run {run} has ended; the next that may open is {next}")]
-    Ended {
-        /// The run.
-        run: RunId,
-        /// The epoch asked for.
-        epoch: u64,
-        /// The lowest that may still open.
-        next: u64,
-    },
-    /// The same epoch is open with other contents.
-    #[error("epoch {epoch} of run {run} is open with another grant, uid range, token or policy")]
-    Conflict {
-        /// The run.
-        run: RunId,
-        /// The epoch.
-        epoch: u64,
-    },
-    /// No such run is open.
-    #[error("run {run} is not open")]
-    NotOpen {
-        /// The run.
-        run: RunId,
-    },
-    /// The lease is too long or nothing.
-    #[error("a lease is 1 to {most} seconds")]
-    Lease {
-        /// The longest.
-        most: u64,
-    },
-    /// The range holds the gate's own uid.
-    #[error("the uid range holds the gate's own uid")]
-    OwnUid,
-    /// The kernel could not tell the run's processes from others.
-    #[error("the uid range is not mapped in the gate's user namespace")]
-    Unmapped,
-    /// Too many runs are open.
-    #[error("{most} runs are open, which is the limit")]
-    Full {
-        /// The limit.
-        most: usize,
-    },
-    /// The token cannot be kept.
-    #[error("the run's token cannot be kept")]
-    Token(#[source] VaultError),
-    /// The socket cannot be made.
-    #[error("cannot make the socket {path}: {problem}")]
-    Socket {
-        /// The socket or its directory.
-        path: String,
-        /// What the system said.
-        problem: String,
-    },
-    /// Nobody accepts connections any more.
-    #[error("the gate is stopping")]
-    Stopping,
-}
 
 /// What opening runs is held to.
 #[derive(Debug, Clone)]

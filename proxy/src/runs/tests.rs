@@ -1,5 +1,7 @@
 use std::os::unix::fs::PermissionsExt;
 
+use policy::grant::{Grant, PeerUids};
+
 use super::*;
 use crate::config::Config;
 
