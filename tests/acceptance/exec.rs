@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use tests::command::{Finished, Program};
 use tests::instance::Instance;
 
@@ -103,19 +104,17 @@ fn curl_reads_why_it_was_refused_and_the_summary_counts_it() {
         &["--json"],
         &["curl", "-sS", "https://unlisted.portcullis.test/x"],
     );
+    // stdout is the command's own; the summary is talk.
     let json = summary
-        .output()
+        .stderr
         .lines()
-        .find_map(|line| {
-            serde_json::from_str::<serde_json::Value>(line)
-                .ok()
-                .filter(|it| it.is_object() && it.get("error").is_none())
-        })
-        .unwrap_or_else(|| panic!("no JSON summary: {}", summary.shown()));
-    assert!(
-        json.to_string().contains("destination_not_listed"),
+        .find_map(|line| serde_json::from_str::<Value>(line).ok());
+    let json = json.unwrap_or_else(|| panic!("no JSON summary: {}", summary.shown()));
+    assert_eq!(
+        json["refused"][0]["code"], "destination_not_listed",
         "{json}"
     );
+    assert_eq!(json["exit"], 0, "{json}");
 }
 
 #[test]
@@ -142,7 +141,7 @@ fn git_pushes_with_a_credential_it_never_holds() {
         .ok();
     assert_eq!(arrived.stdout, head);
 
-    let refused = bench.exec(&[], &["git", "push", "origin", "HEAD:refs/heads/main"]);
+    let refused = bench.exec(&[], &["git", "push", "origin", "+HEAD:refs/heads/main"]);
     assert_ne!(refused.code(), 0);
     assert!(
         refused.output().contains("ref_not_allowed"),
@@ -247,7 +246,11 @@ fn nothing_else_of_the_host_can_be_written_and_no_foreign_file_read() {
 fn a_broken_policy_is_named_and_nothing_runs() {
     let bench = Bench::new();
     let broken = bench.instance.path("srv/broken.toml");
-    fs::write(&broken, "version = 1\n[[service]]\nkidn = \"http\"\n").unwrap();
+    fs::write(
+        &broken,
+        "version = 1\n[[service]]\nkind = \"http\"\nhost = \"x.test\"\nalow = []\n",
+    )
+    .unwrap();
     let refused = bench
         .instance
         .portcullis()
@@ -259,7 +262,7 @@ fn a_broken_policy_is_named_and_nothing_runs() {
         .run();
     assert_eq!(refused.code(), 2, "{}", refused.shown());
     assert!(!refused.stdout.contains("ran"));
-    for expected in ["broken.toml:3", "kidn", "hint:"] {
+    for expected in ["broken.toml:5", "alow", "hint:"] {
         assert!(
             refused.stderr.contains(expected),
             "{expected}: {}",

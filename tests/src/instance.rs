@@ -34,7 +34,8 @@ impl Instance {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let turn = HOST.lock().unwrap_or_else(PoisonError::into_inner);
         let number = NEXT.fetch_add(1, Ordering::SeqCst);
-        let name = format!("pt{}x{number}", std::process::id());
+        // Ends in a letter, so that no instance's name begins another's.
+        let name = format!("pt{}x{number}z", std::process::id());
         Self {
             prefix: PathBuf::from("/tmp").join(&name),
             name,
