@@ -69,13 +69,25 @@ pub fn router(board: Arc<Board>, entrance: Entrance) -> Router {
         .route("/health", get(health))
         .route("/agents/me", get(agents::me))
         .route("/agents/me/inbox-lite", get(agents::inbox))
-        .route("/agents/{id}", get(agents::show).patch(operators::change_agent))
+        .route(
+            "/agents/{id}",
+            get(agents::show).patch(operators::change_agent),
+        )
         .route("/agents/{id}/wakeup", post(operators::wake))
         .route("/agents/{id}/heartbeat/invoke", post(operators::wake))
-        .route("/companies", get(operators::companies).post(operators::create_company))
+        .route(
+            "/companies",
+            get(operators::companies).post(operators::create_company),
+        )
         .route("/companies/{company}", get(operators::company))
-        .route("/companies/{company}/agents", get(agents::list).post(operators::create_agent))
-        .route("/companies/{company}/issues", get(tickets::list).post(tickets::create))
+        .route(
+            "/companies/{company}/agents",
+            get(agents::list).post(operators::create_agent),
+        )
+        .route(
+            "/companies/{company}/issues",
+            get(tickets::list).post(tickets::create),
+        )
         .route("/companies/{company}/activity", get(operators::activity))
         .route("/companies/{company}/heartbeat-runs", get(runs::of_company))
         .route("/heartbeat-runs", get(runs::list))
@@ -87,9 +99,16 @@ pub fn router(board: Arc<Board>, entrance: Entrance) -> Router {
         .nest("/api", api)
         .fallback(|| async { Failure::from(Refusal::missing("route")) })
         .method_not_allowed_fallback(|| async {
-            Failure::from(Refusal::new(405, "method_not_allowed", "this path has other methods"))
+            Failure::from(Refusal::new(
+                405,
+                "method_not_allowed",
+                "this path has other methods",
+            ))
         })
-        .layer(axum::middleware::from_fn_with_state(Arc::clone(&board), auth::admit))
+        .layer(axum::middleware::from_fn_with_state(
+            Arc::clone(&board),
+            auth::admit,
+        ))
         .layer(axum::Extension(entrance))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(board)

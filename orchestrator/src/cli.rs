@@ -21,7 +21,11 @@ use crate::store::{self, StoreError};
 
 /// Tickets, wakes and runs of agents behind the gate
 #[derive(Debug, Parser)]
-#[command(name = "portcullis-orchestrator", version, arg_required_else_help = true)]
+#[command(
+    name = "portcullis-orchestrator",
+    version,
+    arg_required_else_help = true
+)]
 #[command(after_help = "\
 Examples:
   portcullis-orchestrator check
@@ -123,7 +127,10 @@ enum CliError {
 
 impl CliError {
     fn io(doing: impl Into<String>, source: std::io::Error) -> Self {
-        Self::Io { doing: doing.into(), source }
+        Self::Io {
+            doing: doing.into(),
+            source,
+        }
     }
 
     /// 1 when the answer is no; 2 when there is none.
@@ -166,7 +173,12 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Man => man(),
         Command::Completions { shell } => {
             let mut text = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "portcullis-orchestrator", &mut text);
+            clap_complete::generate(
+                shell,
+                &mut Cli::command(),
+                "portcullis-orchestrator",
+                &mut text,
+            );
             output::bytes(&text)
         }
         Command::Serve(args) => serve::run(&Config::load(&cli.config)?, &args),
@@ -207,15 +219,19 @@ fn ask<F: Future<Output = Result<ExitCode, CliError>>>(
 fn verify(config: &Config, json: bool) -> Result<ExitCode, CliError> {
     match store::verify_file(&config.database())? {
         Ok(entries) => {
-            output::either(json, &serde_json::json!({ "ok": true, "entries": entries }), || {
-                format!("{entries} entries, all as they were written")
-            });
+            output::either(
+                json,
+                &serde_json::json!({ "ok": true, "entries": entries }),
+                || format!("{entries} entries, all as they were written"),
+            );
             Ok(ExitCode::SUCCESS)
         }
         Err(broken) => {
             let facts =
                 serde_json::json!({ "ok": false, "seq": broken.seq, "problem": broken.problem });
-            output::either(json, &facts, || format!("entry {}: {}", broken.seq, broken.problem));
+            output::either(json, &facts, || {
+                format!("entry {}: {}", broken.seq, broken.problem)
+            });
             Ok(ExitCode::from(1))
         }
     }
@@ -225,7 +241,9 @@ fn man() -> Result<ExitCode, CliError> {
     let mut text = Vec::new();
     let failed = |error| CliError::io("writing the manual page", error);
     let command = Cli::command();
-    clap_mangen::Man::new(command.clone()).render(&mut text).map_err(failed)?;
+    clap_mangen::Man::new(command.clone())
+        .render(&mut text)
+        .map_err(failed)?;
     for sub in command.get_subcommands() {
         let page = clap_mangen::Man::new(sub.clone());
         page.render_description_section(&mut text).map_err(failed)?;
@@ -249,8 +267,22 @@ mod tests {
     fn commands_of_scripts_parse() {
         let lines: [&[&str]; 6] = [
             &["x", "--config", "/c", "company", "create", "Acme", "--json"],
-            &["x", "agent", "create", "a", "--company", "c", "--adapter", "process", "--bundle", "/b",
-              "--json", "--", "/bin/bash", "/opt/agent/agent.sh"],
+            &[
+                "x",
+                "agent",
+                "create",
+                "a",
+                "--company",
+                "c",
+                "--adapter",
+                "process",
+                "--bundle",
+                "/b",
+                "--json",
+                "--",
+                "/bin/bash",
+                "/opt/agent/agent.sh",
+            ],
             &["x", "ticket", "assign", "A-1", "--agent", "a", "--json"],
             &["x", "run", "list", "--live", "--json"],
             &["x", "serve", "--config", "/c", "--ready-file", "/r"],

@@ -70,7 +70,8 @@ impl GateClient {
     /// See [`GateError`]; 404 when the gate does not know the run (any more).
     pub async fn extend(&self, run: &RunId, epoch: u64) -> Result<(), GateError> {
         let body = json!({ "epoch": epoch }).to_string().into_bytes();
-        self.ask(Method::POST, &format!("/v1/runs/{run}/extend"), Some(body)).await?;
+        self.ask(Method::POST, &format!("/v1/runs/{run}/extend"), Some(body))
+            .await?;
         Ok(())
     }
 
@@ -79,8 +80,18 @@ impl GateClient {
     /// # Errors
     /// See [`GateError`].
     pub async fn close(&self, run: &RunId, epoch: u64) -> Result<(), GateError> {
-        match self.ask(Method::DELETE, &format!("/v1/runs/{run}?epoch={epoch}"), None).await {
-            Ok(_) | Err(GateError::Refused { status: 404 | 410, .. }) => Ok(()),
+        match self
+            .ask(
+                Method::DELETE,
+                &format!("/v1/runs/{run}?epoch={epoch}"),
+                None,
+            )
+            .await
+        {
+            Ok(_)
+            | Err(GateError::Refused {
+                status: 404 | 410, ..
+            }) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -91,13 +102,18 @@ impl GateClient {
             Ok(answer) => {
                 let status = answer.json();
                 let said = |part: &str| {
-                    let why = status[part]["problem"].as_str().or(status[part]["error"].as_str());
+                    let why = status[part]["problem"]
+                        .as_str()
+                        .or(status[part]["error"].as_str());
                     why.unwrap_or("no reason given").to_owned()
                 };
                 if status["boundary"]["ok"] == json!(false) {
                     Some(format!("the boundary is not proven: {}", said("boundary")))
                 } else if status["audit"]["ok"] == json!(false) {
-                    Some(format!("the gate cannot write its audit log: {}", said("audit")))
+                    Some(format!(
+                        "the gate cannot write its audit log: {}",
+                        said("audit")
+                    ))
                 } else {
                     None
                 }
@@ -111,9 +127,16 @@ impl GateClient {
     /// # Errors
     /// See [`GateError`].
     pub async fn audit(&self, run: &RunId) -> Result<Vec<Value>, GateError> {
-        let answer = self.ask(Method::GET, &format!("/v1/audit?run={run}"), None).await?;
-        let lines = answer.body.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
-        lines.map(|line| serde_json::from_slice(line).map_err(GateError::Unreadable)).collect()
+        let answer = self
+            .ask(Method::GET, &format!("/v1/audit?run={run}"), None)
+            .await?;
+        let lines = answer
+            .body
+            .split(|byte| *byte == b'\n')
+            .filter(|line| !line.is_empty());
+        lines
+            .map(|line| serde_json::from_slice(line).map_err(GateError::Unreadable))
+            .collect()
     }
 
     async fn ask(
@@ -128,10 +151,18 @@ impl GateClient {
         }
         let json = answer.json();
         let error = json["error"].as_str().map_or_else(
-            || String::from_utf8_lossy(&answer.body).chars().take(200).collect(),
+            || {
+                String::from_utf8_lossy(&answer.body)
+                    .chars()
+                    .take(200)
+                    .collect()
+            },
             str::to_owned,
         );
-        Err(GateError::Refused { status: answer.status, error })
+        Err(GateError::Refused {
+            status: answer.status,
+            error,
+        })
     }
 }
 

@@ -11,7 +11,9 @@ use crate::socket_client::{self, Answer, SocketError};
 #[derive(Debug, thiserror::Error)]
 pub enum OperatorError {
     /// The orchestrator could not be asked.
-    #[error("the orchestrator does not answer\n  hint: is it running? `portcullis status` says; --config names whose socket is asked")]
+    #[error(
+        "the orchestrator does not answer\n  hint: is it running? `portcullis status` says; --config names whose socket is asked"
+    )]
     Away(#[from] SocketError),
     /// It said no.
     #[error("{error} ({code}, status {status}){details}")]
@@ -66,7 +68,10 @@ impl OperatorClient {
         target: &str,
         body: &Value,
     ) -> Result<Value, OperatorError> {
-        Ok(self.ask(method, target, Some(body.to_string().into_bytes())).await?.json())
+        Ok(self
+            .ask(method, target, Some(body.to_string().into_bytes()))
+            .await?
+            .json())
     }
 
     async fn ask(
@@ -88,7 +93,10 @@ impl OperatorClient {
         Err(OperatorError::Refused {
             status: answer.status,
             code: json["code"].as_str().unwrap_or("unknown").to_owned(),
-            error: json["error"].as_str().unwrap_or("the orchestrator said no").to_owned(),
+            error: json["error"]
+                .as_str()
+                .unwrap_or("the orchestrator said no")
+                .to_owned(),
             details,
         })
     }

@@ -112,29 +112,56 @@ pub fn decide(state: &State, now: Millis) -> Vec<Decision> {
     let mut decisions = Vec::with_capacity(order.len());
     for wake in order {
         if let Some(gate) = moot(wake) {
-            decisions.push(Decision::Drop { wake: wake.wake.clone(), gate });
+            decisions.push(Decision::Drop {
+                wake: wake.wake.clone(),
+                gate,
+            });
             continue;
         }
         let mut gates = gates(wake, now);
         let ticket = wake.ticket.as_ref().map(|t| t.id.as_str());
         if agents.contains(wake.agent.as_str()) {
-            shut(&mut gates, "agent_free", "another wake of this agent goes first");
+            shut(
+                &mut gates,
+                "agent_free",
+                "another wake of this agent goes first",
+            );
         }
         if ticket.is_some_and(|id| tickets.contains(id)) {
-            shut(&mut gates, "ticket_free", "another wake of this ticket goes first");
+            shut(
+                &mut gates,
+                "ticket_free",
+                "another wake of this ticket goes first",
+            );
         }
-        gates.push(gate("capacity", free > 0, format!("{free} slices of host ids are free")));
+        gates.push(gate(
+            "capacity",
+            free > 0,
+            format!("{free} slices of host ids are free"),
+        ));
         let hindrance = state.hindrance.as_deref();
-        gates.push(gate("gate_ready", hindrance.is_none(), hindrance.unwrap_or("ready").to_owned()));
+        gates.push(gate(
+            "gate_ready",
+            hindrance.is_none(),
+            hindrance.unwrap_or("ready").to_owned(),
+        ));
         if gates.iter().all(|gate| gate.open) {
             agents.insert(&wake.agent);
             tickets.extend(ticket);
             free -= 1;
-            decisions.push(Decision::Start { wake: wake.wake.clone() });
+            decisions.push(Decision::Start {
+                wake: wake.wake.clone(),
+            });
         } else {
-            let only_time = gates.iter().all(|gate| gate.open || gate.gate == "not_before");
+            let only_time = gates
+                .iter()
+                .all(|gate| gate.open || gate.gate == "not_before");
             let until = only_time.then_some(wake.not_before);
-            decisions.push(Decision::Wait { wake: wake.wake.clone(), until, gates });
+            decisions.push(Decision::Wait {
+                wake: wake.wake.clone(),
+                until,
+                gates,
+            });
         }
     }
     decisions
@@ -145,9 +172,17 @@ pub fn decide(state: &State, now: Millis) -> Vec<Decision> {
 pub fn gates(wake: &WakeFacts, now: Millis) -> Vec<Gate> {
     let mut gates = Vec::with_capacity(8);
     let active = wake.agent_status == AgentStatus::Active;
-    gates.push(gate("agent_active", active, format!("the agent is {}", wake.agent_status)));
+    gates.push(gate(
+        "agent_active",
+        active,
+        format!("the agent is {}", wake.agent_status),
+    ));
     if let Some(ticket) = &wake.ticket {
-        gates.push(gate("ticket_open", true, format!("the ticket is {}", ticket.status)));
+        gates.push(gate(
+            "ticket_open",
+            true,
+            format!("the ticket is {}", ticket.status),
+        ));
         let blocked = !ticket.blockers.is_empty() && !talks(wake.reason);
         let fact = if ticket.blockers.is_empty() {
             "nothing blocks it".to_owned()
@@ -167,25 +202,40 @@ pub fn gates(wake: &WakeFacts, now: Millis) -> Vec<Gate> {
     };
     gates.push(gate("agent_free", wake.agent_run.is_none(), fact));
     let wait = wake.not_before.saturating_sub(now);
-    let fact = if wait > 0 { format!("waits {wait} ms more") } else { "it is time".to_owned() };
+    let fact = if wait > 0 {
+        format!("waits {wait} ms more")
+    } else {
+        "it is time".to_owned()
+    };
     gates.push(gate("not_before", wait <= 0, fact));
     gates
 }
 
 /// A comment or mention may be answered although the work itself is blocked.
 fn talks(reason: Reason) -> bool {
-    matches!(reason, Reason::Commented | Reason::Mentioned | Reason::Reopened)
+    matches!(
+        reason,
+        Reason::Commented | Reason::Mentioned | Reason::Reopened
+    )
 }
 
 /// The gate that will not open again for this wake.
 fn moot(wake: &WakeFacts) -> Option<Gate> {
     if wake.agent_status == AgentStatus::Terminated {
-        return Some(gate("agent_active", false, "the agent is terminated".into()));
+        return Some(gate(
+            "agent_active",
+            false,
+            "the agent is terminated".into(),
+        ));
     }
     let ticket = wake.ticket.as_ref()?;
     let mention = wake.reason == Reason::Mentioned;
     if !mention && (ticket.status.is_terminal() || ticket.status == Status::Backlog) {
-        return Some(gate("ticket_open", false, format!("the ticket is {}", ticket.status)));
+        return Some(gate(
+            "ticket_open",
+            false,
+            format!("the ticket is {}", ticket.status),
+        ));
     }
     let invited = mention || wake.reason == Reason::OnDemand;
     if !invited && ticket.assignee.as_deref() != Some(&wake.agent) {
@@ -222,7 +272,10 @@ fn gate(gate: &'static str, open: bool, fact: String) -> Gate {
 }
 
 fn shut(gates: &mut [Gate], name: &str, fact: &str) {
-    for gate in gates.iter_mut().filter(|gate| gate.gate == name && gate.open) {
+    for gate in gates
+        .iter_mut()
+        .filter(|gate| gate.gate == name && gate.open)
+    {
         gate.open = false;
         fact.clone_into(&mut gate.fact);
     }

@@ -75,21 +75,36 @@ async fn exchange(
 ) -> Result<Answer, SocketError> {
     let stream = UnixStream::connect(path)
         .await
-        .map_err(|source| SocketError::Away { path: path.to_owned(), source })?;
-    let (mut sender, connection) =
-        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
+        .map_err(|source| SocketError::Away {
+            path: path.to_owned(),
+            source,
+        })?;
+    let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
+        .await
+        .map_err(broken)?;
     let pump = tokio::spawn(connection);
-    let mut request = http::Request::builder().method(method).uri(target).header("host", "localhost");
+    let mut request = http::Request::builder()
+        .method(method)
+        .uri(target)
+        .header("host", "localhost");
     if body.is_some() {
         request = request.header("content-type", "application/json");
     }
-    let request = request.body(Full::new(Bytes::from(body.unwrap_or_default()))).map_err(broken)?;
+    let request = request
+        .body(Full::new(Bytes::from(body.unwrap_or_default())))
+        .map_err(broken)?;
     let response = sender.send_request(request).await.map_err(broken)?;
     let status = response.status().as_u16();
-    let body = Limited::new(response.into_body(), ANSWER).collect().await.map_err(SocketError::Broken)?;
+    let body = Limited::new(response.into_body(), ANSWER)
+        .collect()
+        .await
+        .map_err(SocketError::Broken)?;
     drop(sender);
     pump.abort();
-    Ok(Answer { status, body: body.to_bytes() })
+    Ok(Answer {
+        status,
+        body: body.to_bytes(),
+    })
 }
 
 fn broken(error: impl std::error::Error + Send + Sync + 'static) -> SocketError {

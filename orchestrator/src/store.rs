@@ -135,7 +135,12 @@ impl Store {
             .writer
             .call(move |connection| {
                 let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let mut writer = Writer { tx, now: clock(), actor, kick: false };
+                let mut writer = Writer {
+                    tx,
+                    now: clock(),
+                    actor,
+                    kick: false,
+                };
                 runs::fence(&writer)?;
                 let value = change(&mut writer)?;
                 let kick = writer.kick;
@@ -223,9 +228,16 @@ fn unusable(path: &Path, error: &rusqlite::Error) -> StoreError {
             "the file and its directory must belong to the orchestrator's user",
         ),
         Some(ErrorCode::DiskFull) => ("the disk is full".to_owned(), "make room, then start again"),
-        _ => (error.to_string(), "the directory must exist and belong to the orchestrator's user"),
+        _ => (
+            error.to_string(),
+            "the directory must exist and belong to the orchestrator's user",
+        ),
     };
-    StoreError::Unusable { path: path.to_owned(), problem, hint: hint.to_owned() }
+    StoreError::Unusable {
+        path: path.to_owned(),
+        problem,
+        hint: hint.to_owned(),
+    }
 }
 
 #[cfg(test)]

@@ -51,7 +51,10 @@ impl Settings {
     #[must_use]
     pub fn slice(&self, index: i64) -> Slice {
         let index = u32::try_from(index).unwrap_or(0);
-        Slice { first: self.first_id + index * self.slice_ids, count: self.slice_ids }
+        Slice {
+            first: self.first_id + index * self.slice_ids,
+            count: self.slice_ids,
+        }
     }
 }
 
@@ -107,7 +110,9 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
             settings,
             cancels: Mutex::new(HashMap::new()),
         };
-        Self { shared: Arc::new(shared) }
+        Self {
+            shared: Arc::new(shared),
+        }
     }
 
     /// Recovers what was left, then works until `stop` turns true, then ends every live run.
@@ -132,7 +137,10 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
         }
         shared.cancel_all("the orchestrator was stopped");
         let all_gone = async { while tasks.join_next().await.is_some() {} };
-        if tokio::time::timeout(Duration::from_secs(25), all_gone).await.is_err() {
+        if tokio::time::timeout(Duration::from_secs(25), all_gone)
+            .await
+            .is_err()
+        {
             tracing::warn!("runs are not proven gone yet; the next start goes on with them");
         }
     }
@@ -142,8 +150,10 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
         let shared = &self.shared;
         shared.pass_on_cancels().await?;
         let slices = shared.settings.slices;
-        let mut state =
-            shared.store.read(move |db| snapshot::state(db, slices, None)).await?;
+        let mut state = shared
+            .store
+            .read(move |db| snapshot::state(db, slices, None))
+            .await?;
         if state.wakes.is_empty() {
             return Ok(Duration::from_secs(3600));
         }
@@ -153,8 +163,12 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
         for decision in scheduler::decide(&state, now) {
             match decision {
                 Decision::Start { wake } => self.start(wake, tasks).await?,
-                Decision::Wait { until: Some(until), .. } => {
-                    let wait = u64::try_from(until.saturating_sub(now)).unwrap_or(0).max(10);
+                Decision::Wait {
+                    until: Some(until), ..
+                } => {
+                    let wait = u64::try_from(until.saturating_sub(now))
+                        .unwrap_or(0)
+                        .max(10);
                     pause = pause.min(Duration::from_millis(wait));
                 }
                 Decision::Wait { until: None, .. } => {}
@@ -183,7 +197,11 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
             }
             Err(error) => return Err(error),
         };
-        tracing::info!(run = claimed.run.id, agent = claimed.agent.name, "run claimed");
+        tracing::info!(
+            run = claimed.run.id,
+            agent = claimed.agent.name,
+            "run claimed"
+        );
         let cancel = self.shared.register(&claimed.run.id);
         tasks.spawn(carry::out(Arc::clone(&self.shared), claimed, cancel));
         Ok(())

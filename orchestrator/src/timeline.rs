@@ -30,7 +30,11 @@ pub async fn of_ticket(
     let (ticket, entries, written, ran, names) = store
         .read(move |db| {
             let ticket = tickets::get(db, &reference, None)?;
-            let page = Page { ascending: true, limit: 500, after: None };
+            let page = Page {
+                ascending: true,
+                limit: 500,
+                after: None,
+            };
             let written = comments::list(db, &ticket.id, &page)?;
             let mut ran = runs::list(db, None, Some(&ticket.id), 500)?;
             ran.reverse();
@@ -38,7 +42,13 @@ pub async fn of_ticket(
                 .into_iter()
                 .map(|agent| (agent.id, agent.name))
                 .collect();
-            Ok((ticket.clone(), journal::of_ticket(db, &ticket.id)?, written, ran, names))
+            Ok((
+                ticket.clone(),
+                journal::of_ticket(db, &ticket.id)?,
+                written,
+                ran,
+                names,
+            ))
         })
         .await?;
     let mut items: Vec<(Millis, Value)> = Vec::new();
@@ -80,9 +90,8 @@ pub(crate) fn why(
         .collect();
     let mut wakes = Vec::new();
     for decision in scheduler::decide(&state, now) {
-        let (Decision::Start { wake }
-        | Decision::Wait { wake, .. }
-        | Decision::Drop { wake, .. }) = &decision;
+        let (Decision::Start { wake } | Decision::Wait { wake, .. } | Decision::Drop { wake, .. }) =
+            &decision;
         if about.contains(&wake.as_str()) {
             let facts = state.wakes.iter().find(|facts| facts.wake == *wake);
             let mut item = json!(decision);
@@ -95,7 +104,12 @@ pub(crate) fn why(
     let refused: Vec<Value> = entries
         .iter()
         .rev()
-        .filter(|e| matches!(e.kind.as_str(), "wake.refused" | "wake.dropped" | "ticket.parked"))
+        .filter(|e| {
+            matches!(
+                e.kind.as_str(),
+                "wake.refused" | "wake.dropped" | "ticket.parked"
+            )
+        })
         .take(5)
         .map(|e| json!({ "at": iso(e.at), "kind": e.kind, "actor": e.actor, "facts": e.facts }))
         .collect();
@@ -156,7 +170,10 @@ async fn met(gate: &GateClient, run: &Run) -> Result<Vec<(Millis, Value)>, Strin
 fn name_actor(item: &mut Value, names: &[(String, String)]) {
     let named = item["actor"].as_str().and_then(|actor| {
         let id = actor.strip_prefix("agent:")?;
-        names.iter().find(|(other, _)| other == id).map(|(_, name)| format!("agent:{name}"))
+        names
+            .iter()
+            .find(|(other, _)| other == id)
+            .map(|(_, name)| format!("agent:{name}"))
     });
     if let Some(named) = named {
         item["actor"] = json!(named);

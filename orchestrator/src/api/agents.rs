@@ -95,7 +95,10 @@ pub(super) async fn list(
         .read(move |db| {
             let company = agents::company(db, &company, actor.company())?;
             let all = agents::list(db, Some(&company.id))?;
-            Ok(all.iter().map(|a| render::agent(a, actor.agent().is_none())).collect())
+            Ok(all
+                .iter()
+                .map(|a| render::agent(a, actor.agent().is_none()))
+                .collect())
         })
         .await?;
     Ok(Json(body))

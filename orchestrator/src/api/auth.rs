@@ -32,25 +32,31 @@ pub enum Entrance {
 #[derive(Debug, Clone)]
 pub(super) struct Caller(pub(super) Actor);
 
-impl Caller {
-    /// Refuses runs.
-    pub(super) fn person(self) -> Result<Actor, Refusal> {
-        match self.0 {
-            Actor::Agent { .. } => Err(Refusal::forbidden(
-                "operators_only",
-                "only people may do this, on the API socket",
-            )),
-            person => Ok(person),
-        }
-    }
-}
-
 impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = Failure;
 
     async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Failure> {
         let caller = parts.extensions.get::<Self>().cloned();
         caller.ok_or_else(|| Refusal::unauthorised("a run token is needed").into())
+    }
+}
+
+/// A person; runs are refused before their body is looked at.
+#[derive(Debug, Clone)]
+pub(super) struct Person(pub(super) Actor);
+
+impl<S: Send + Sync> FromRequestParts<S> for Person {
+    type Rejection = Failure;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Failure> {
+        match Caller::from_request_parts(parts, state).await?.0 {
+            Actor::Agent { .. } => Err(Refusal::forbidden(
+                "operators_only",
+                "only people may do this, on the API socket",
+            )
+            .into()),
+            person @ (Actor::User { .. } | Actor::System) => Ok(Self(person)),
+        }
     }
 }
 
@@ -63,18 +69,21 @@ pub(super) async fn admit(
     next: Next,
 ) -> Result<Response, Failure> {
     let actor = match &entrance {
-        Entrance::Operators { uids } if uids.contains(&peer.uid) => {
-            Some(Actor::User { name: name_of(peer.uid) })
-        }
-        Entrance::Board { proxy } if *proxy == peer.uid => {
-            match bearer(&request) {
-                Some(token) => {
-                    let now = board.store.now();
-                    Some(board.store.read(move |db| runs::by_token(db, &token, now)).await?)
-                }
-                None => None,
+        Entrance::Operators { uids } if uids.contains(&peer.uid) => Some(Actor::User {
+            name: name_of(peer.uid),
+        }),
+        Entrance::Board { proxy } if *proxy == peer.uid => match bearer(&request) {
+            Some(token) => {
+                let now = board.store.now();
+                Some(
+                    board
+                        .store
+                        .read(move |db| runs::by_token(db, &token, now))
+                        .await?,
+                )
             }
-        }
+            None => None,
+        },
         Entrance::Operators { .. } | Entrance::Board { .. } => {
             let error = format!("uid {} may not use this socket", peer.uid);
             return Err(Refusal::forbidden("peer_not_allowed", error).into());

@@ -16,10 +16,12 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Failure;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Failure> {
-        let bytes = Bytes::from_request(request, state).await.map_err(|rejection| {
-            let status = rejection.status().as_u16();
-            Refusal::new(status, "body_unreadable", rejection.body_text())
-        })?;
+        let bytes = Bytes::from_request(request, state)
+            .await
+            .map_err(|rejection| {
+                let status = rejection.status().as_u16();
+                Refusal::new(status, "body_unreadable", rejection.body_text())
+            })?;
         let value = parse(&bytes)?;
         let parsed = serde_json::from_value(value)
             .map_err(|error| Refusal::invalid(format!("the body does not fit: {error}")))?;
@@ -33,7 +35,11 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Value, Refusal> {
         return Ok(Value::Object(serde_json::Map::new()));
     }
     let value: Value = serde_json::from_slice(bytes).map_err(|error| {
-        Refusal::new(400, "invalid_json", format!("the body is not JSON: {error}"))
+        Refusal::new(
+            400,
+            "invalid_json",
+            format!("the body is not JSON: {error}"),
+        )
     })?;
     if !value.is_object() {
         return Err(Refusal::invalid("the body must be a JSON object"));
@@ -48,7 +54,9 @@ fn has_nul(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains('\0'),
         Value::Array(list) => list.iter().any(has_nul),
-        Value::Object(map) => map.iter().any(|(key, value)| key.contains('\0') || has_nul(value)),
+        Value::Object(map) => map
+            .iter()
+            .any(|(key, value)| key.contains('\0') || has_nul(value)),
         Value::Null | Value::Bool(_) | Value::Number(_) => false,
     }
 }

@@ -39,12 +39,21 @@ pub(super) async fn list(
         Some("asc") => true,
         Some("desc") | None => false,
         Some(other) => {
-            return Err(Refusal::invalid(format!("order is `{other}`, must be asc or desc")).into());
+            return Err(
+                Refusal::invalid(format!("order is `{other}`, must be asc or desc")).into(),
+            );
         }
     };
-    let after = query.get("after").or_else(|| query.get("afterCommentId")).cloned();
+    let after = query
+        .get("after")
+        .or_else(|| query.get("afterCommentId"))
+        .cloned();
     let limit = number(&query, "limit", 500, 1..=500)?;
-    let page = Page { after, ascending, limit };
+    let page = Page {
+        after,
+        ascending,
+        limit,
+    };
     let body = board
         .store
         .read(move |db| {
@@ -79,7 +88,10 @@ pub(super) async fn post(
     Path(id): Path<String>,
     Body(written): Body<Written>,
 ) -> Result<(StatusCode, Json<Value>), Failure> {
-    let new = NewComment { body: written.body, client_key: written.client_request_id };
+    let new = NewComment {
+        body: written.body,
+        client_key: written.client_request_id,
+    };
     let reopen = written.reopen || written.resume;
     let body = board
         .store

@@ -22,7 +22,10 @@ pub(super) async fn list(
         .store
         .read(move |db| {
             let ticket = tickets::get(db, &id, actor.company())?;
-            Ok(documents::list(db, &ticket.id)?.iter().map(render::document).collect())
+            Ok(documents::list(db, &ticket.id)?
+                .iter()
+                .map(render::document)
+                .collect())
         })
         .await?;
     Ok(Json(body))
@@ -76,6 +79,10 @@ pub(super) async fn put(
             Ok((render::document(&document), created))
         })
         .await?;
-    let status = if created { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if created {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, Json(body)))
 }

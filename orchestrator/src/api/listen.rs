@@ -34,7 +34,10 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     match fs::symlink_metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {
             if std::os::unix::net::UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "somebody listens there already"));
+                return Err(io::Error::new(
+                    io::ErrorKind::AddrInUse,
+                    "somebody listens there already",
+                ));
             }
             fs::remove_file(path)?;
         }

@@ -8,14 +8,14 @@ use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::auth::Caller;
+use super::auth::{Caller, Person};
 use super::body::Body;
 use super::failure::Failure;
 use super::tickets::number;
 use super::{Shared, render};
 use crate::model::agent::NewAgent;
 use crate::model::time::iso;
-use crate::model::{Actor, AgentStatus, Refusal};
+use crate::model::{AgentStatus, Refusal};
 use crate::scheduler::admission::Admission;
 use crate::store::{agents, journal, tickets, wakes};
 use crate::timeline;
@@ -38,7 +38,9 @@ pub(super) async fn companies(
         .store
         .read(move |db| {
             let all = agents::companies(db)?;
-            let seen = all.iter().filter(|c| actor.company().is_none_or(|own| own == c.id));
+            let seen = all
+                .iter()
+                .filter(|c| actor.company().is_none_or(|own| own == c.id));
             Ok(seen.map(render::company).collect())
         })
         .await?;
@@ -53,7 +55,13 @@ pub(super) async fn company(
 ) -> Result<Json<Value>, Failure> {
     let body = board
         .store
-        .read(move |db| Ok(render::company(&agents::company(db, &company, actor.company())?)))
+        .read(move |db| {
+            Ok(render::company(&agents::company(
+                db,
+                &company,
+                actor.company(),
+            )?))
+        })
         .await?;
     Ok(Json(body))
 }
@@ -61,10 +69,9 @@ pub(super) async fn company(
 /// `POST /api/companies`
 pub(super) async fn create_company(
     State(board): State<Shared>,
-    caller: Caller,
+    Person(actor): Person,
     Body(new): Body<NewCompany>,
 ) -> Result<(StatusCode, Json<Value>), Failure> {
-    let actor = caller.person()?;
     let company = board
         .store
         .write(actor, move |w| {
@@ -77,11 +84,10 @@ pub(super) async fn create_company(
 /// `POST /api/companies/{company}/agents`
 pub(super) async fn create_agent(
     State(board): State<Shared>,
-    caller: Caller,
+    Person(actor): Person,
     Path(company): Path<String>,
     Body(new): Body<NewAgent>,
 ) -> Result<(StatusCode, Json<Value>), Failure> {
-    let actor = caller.person()?;
     let agent = board
         .store
         .write(actor, move |w| {
@@ -102,15 +108,16 @@ pub(super) struct AgentPatch {
 /// `PATCH /api/agents/{id}`: pause, resume, terminate.
 pub(super) async fn change_agent(
     State(board): State<Shared>,
-    caller: Caller,
+    Person(actor): Person,
     Path(id): Path<String>,
     Body(raw): Body<Value>,
 ) -> Result<Json<Value>, Failure> {
-    let actor = caller.person()?;
     let patch: AgentPatch = serde_json::from_value(raw)
         .map_err(|error| Refusal::invalid(format!("the body does not fit: {error}")))?;
-    let agent =
-        board.store.write(actor, move |w| agents::set_status(w, &id, patch.status)).await?;
+    let agent = board
+        .store
+        .write(actor, move |w| agents::set_status(w, &id, patch.status))
+        .await?;
     Ok(Json(render::agent(&agent, true)))
 }
 
@@ -144,19 +151,23 @@ pub(super) async fn wake(
                 )
                 .into());
             }
-            let named = wake.issue_id.or_else(|| wake.payload["issueId"].as_str().map(str::to_owned));
+            let named = wake
+                .issue_id
+                .or_else(|| wake.payload["issueId"].as_str().map(str::to_owned));
             let ticket = match named {
                 Some(id) => Some(tickets::get(w, &id, Some(&agent.company))?.id),
                 None => None,
             };
-            Ok(match wakes::on_demand(w, &agent.id, ticket, wake.payload)? {
-                Admission::Queue => json!({ "status": "queued" }),
-                Admission::MergeInto(into) => json!({ "status": "merged", "wakeId": into }),
-                Admission::MergeIntoRun(run) => json!({ "status": "merged", "runId": run }),
-                Admission::Refuse { gate, fact } => {
-                    json!({ "status": "skipped", "gate": gate, "reason": fact })
-                }
-            })
+            Ok(
+                match wakes::on_demand(w, &agent.id, ticket, wake.payload)? {
+                    Admission::Queue => json!({ "status": "queued" }),
+                    Admission::MergeInto(into) => json!({ "status": "merged", "wakeId": into }),
+                    Admission::MergeIntoRun(run) => json!({ "status": "merged", "runId": run }),
+                    Admission::Refuse { gate, fact } => {
+                        json!({ "status": "skipped", "gate": gate, "reason": fact })
+                    }
+                },
+            )
         })
         .await?;
     Ok((StatusCode::ACCEPTED, Json(body)))
@@ -191,25 +202,33 @@ pub(super) async fn activity(
 /// `GET /api/issues/{id}/timeline`
 pub(super) async fn timeline(
     State(board): State<Shared>,
-    caller: Caller,
+    _person: Person,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    caller.person()?;
-    Ok(Json(timeline::of_ticket(&board.store, &board.gate, &id).await?))
+    Ok(Json(
+        timeline::of_ticket(&board.store, &board.gate, &id).await?,
+    ))
 }
 
 /// `GET /api/issues/{id}/why`: every gate between this ticket and a run, with its fact.
 pub(super) async fn why(
     State(board): State<Shared>,
-    caller: Caller,
+    Person(actor): Person,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let actor: Actor = caller.person()?;
     let hindrance = board.gate.hindrance().await;
     let (now, slices) = (board.store.now(), board.slices);
     let body = board
         .store
-        .read(move |db| timeline::why(db, &tickets::get(db, &id, actor.company())?, slices, hindrance, now))
+        .read(move |db| {
+            timeline::why(
+                db,
+                &tickets::get(db, &id, actor.company())?,
+                slices,
+                hindrance,
+                now,
+            )
+        })
         .await?;
     Ok(Json(body))
 }

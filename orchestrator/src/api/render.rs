@@ -8,8 +8,10 @@ use crate::model::{Agent, Comment, Company, Document, Refusal, Revision, Run, Ti
 use crate::store::{StoreError, agents, runs, tickets};
 
 pub(super) fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {
-    let unblock: Option<Value> =
-        ticket.unblock.as_deref().and_then(|text| serde_json::from_str(text).ok());
+    let unblock: Option<Value> = ticket
+        .unblock
+        .as_deref()
+        .and_then(|text| serde_json::from_str(text).ok());
     json!({
         "id": ticket.id,
         "companyId": ticket.company,

@@ -9,7 +9,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::auth::Caller;
+use super::auth::{Caller, Person};
 use super::failure::Failure;
 use super::tickets::number;
 use super::{Shared, render};
@@ -22,10 +22,9 @@ const PAGE: u64 = 1024 * 1024;
 /// `GET /api/heartbeat-runs?issueId=&live=true&limit=`
 pub(super) async fn list(
     State(board): State<Shared>,
-    caller: Caller,
+    _person: Person,
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Json<Value>, Failure> {
-    caller.person()?;
     answer(&board, None, &query).await
 }
 
@@ -49,7 +48,10 @@ pub(super) async fn show(
     Caller(actor): Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let run = board.store.read(move |db| visible(runs::get(db, &id)?, &actor)).await?;
+    let run = board
+        .store
+        .read(move |db| visible(runs::get(db, &id)?, &actor))
+        .await?;
     Ok(Json(render::run(&run)))
 }
 
@@ -62,7 +64,9 @@ pub(super) async fn log(
     Query(query): Query<HashMap<String, String>>,
 ) -> Result<Response, Failure> {
     let offset: u64 = match query.get("offset") {
-        Some(text) => text.parse().map_err(|_nan| Refusal::invalid("offset must be a number"))?,
+        Some(text) => text
+            .parse()
+            .map_err(|_nan| Refusal::invalid("offset must be a number"))?,
         None => 0,
     };
     let run = board
@@ -70,9 +74,11 @@ pub(super) async fn log(
         .read(move |db| {
             let run = runs::get(db, &id)?;
             match actor.run() {
-                Some(own) if own != run.id => {
-                    Err(Refusal::forbidden("not_your_run", "a run may read its own log only").into())
-                }
+                Some(own) if own != run.id => Err(Refusal::forbidden(
+                    "not_your_run",
+                    "a run may read its own log only",
+                )
+                .into()),
                 Some(_) | None => Ok(run),
             }
         })
@@ -99,10 +105,18 @@ pub(super) async fn log(
         .await
         .map_err(|_panic| Refusal::new(503, "log_unavailable", "the log cannot be read"))?
         .map_err(|error| {
-            Refusal::new(503, "log_unavailable", format!("the log cannot be read: {error}"))
+            Refusal::new(
+                503,
+                "log_unavailable",
+                format!("the log cannot be read: {error}"),
+            )
         })?;
     let next = (offset + page.len() as u64).to_string();
-    let live = if run.status.is_live() { "true" } else { "false" };
+    let live = if run.status.is_live() {
+        "true"
+    } else {
+        "false"
+    };
     let headers = [
         (CONTENT_TYPE.as_str(), "application/x-ndjson"),
         ("x-next-offset", next.as_str()),
@@ -114,11 +128,13 @@ pub(super) async fn log(
 /// `POST /api/heartbeat-runs/{run}/cancel`
 pub(super) async fn cancel(
     State(board): State<Shared>,
-    caller: Caller,
+    Person(actor): Person,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let actor = caller.person()?;
-    let run = board.store.write(actor, move |w| runs::ask_cancel(w, &id)).await?;
+    let run = board
+        .store
+        .write(actor, move |w| runs::ask_cancel(w, &id))
+        .await?;
     Ok(Json(render::run(&run)))
 }
 

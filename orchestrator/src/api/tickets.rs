@@ -41,7 +41,10 @@ pub(super) async fn list(
     Path(company): Path<String>,
     Query(query): Parameters,
 ) -> Result<Json<Value>, Failure> {
-    let mut filter = Filter { limit: 500, ..Filter::default() };
+    let mut filter = Filter {
+        limit: 500,
+        ..Filter::default()
+    };
     if let Some(csv) = query.get("status") {
         filter.statuses = statuses(csv.split(','))?;
     }
@@ -64,7 +67,9 @@ pub(super) async fn list(
                 filter.assignee_agent = actor.agent().map(str::to_owned);
             }
             let rows = tickets::list(db, &company.id, &filter)?;
-            rows.iter().map(|row| render::row(db, row)).collect::<Result<Value, _>>()
+            rows.iter()
+                .map(|row| render::row(db, row))
+                .collect::<Result<Value, _>>()
         })
         .await?;
     Ok(Json(body))
@@ -124,7 +129,11 @@ pub(super) async fn update(
         .get_all("prefer")
         .iter()
         .filter_map(|value| value.to_str().ok())
-        .any(|value| value.split([',', ';']).any(|part| part.trim() == "return=minimal"));
+        .any(|value| {
+            value
+                .split([',', ';'])
+                .any(|part| part.trim() == "return=minimal")
+        });
     let body = board
         .store
         .write(actor, move |w| {
@@ -203,7 +212,12 @@ pub(super) async fn checkout(
 ) -> Result<Json<Value>, Failure> {
     let expected = match &wanted.expected_statuses {
         Some(list) => statuses(list.iter().map(String::as_str))?,
-        None => vec![Status::Backlog, Status::Todo, Status::InReview, Status::Blocked],
+        None => vec![
+            Status::Backlog,
+            Status::Todo,
+            Status::InReview,
+            Status::Blocked,
+        ],
     };
     let body = board
         .store
@@ -238,10 +252,16 @@ pub(super) fn number(
     default: u32,
     range: std::ops::RangeInclusive<u32>,
 ) -> Result<u32, Refusal> {
-    let Some(text) = query.get(name) else { return Ok(default) };
+    let Some(text) = query.get(name) else {
+        return Ok(default);
+    };
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| {
-        Refusal::invalid(format!("{name} must be {} to {}", range.start(), range.end()))
+        Refusal::invalid(format!(
+            "{name} must be {} to {}",
+            range.start(),
+            range.end()
+        ))
     })
 }
 
@@ -252,7 +272,10 @@ fn statuses<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Status>, Ref
         .map(|word| {
             Status::parse(word).ok_or_else(|| {
                 let all: Vec<&str> = Status::ALL.iter().map(|s| s.as_str()).collect();
-                Refusal::invalid(format!("`{word}` is no status; they are {}", all.join(", ")))
+                Refusal::invalid(format!(
+                    "`{word}` is no status; they are {}",
+                    all.join(", ")
+                ))
             })
         })
         .collect()

@@ -109,12 +109,16 @@ pub(super) async fn run(person: Person, command: AgentCommand) -> Result<ExitCod
         AgentCommand::Create(args) => {
             let company = person.company(args.company.as_deref()).await?;
             let body = new_agent(&args)?;
-            let made = person.post(&format!("/api/companies/{company}/agents"), &body).await?;
+            let made = person
+                .post(&format!("/api/companies/{company}/agents"), &body)
+                .await?;
             output::either(args.json.json, &made, || output::fields(&made));
         }
         AgentCommand::List { company, json } => {
             let company = person.company(company.as_deref()).await?;
-            let all = person.get(&format!("/api/companies/{company}/agents")).await?;
+            let all = person
+                .get(&format!("/api/companies/{company}/agents"))
+                .await?;
             let columns = [
                 ("NAME", "name"),
                 ("STATUS", "status"),
@@ -125,7 +129,9 @@ pub(super) async fn run(person: Person, command: AgentCommand) -> Result<ExitCod
             output::either(json.json, &all, || output::table(&all, &columns));
         }
         AgentCommand::Show { agent, json } => {
-            let found = person.get(&format!("/api/agents/{}", encode(&agent))).await?;
+            let found = person
+                .get(&format!("/api/agents/{}", encode(&agent)))
+                .await?;
             output::either(json.json, &found, || output::fields(&found));
         }
         AgentCommand::Pause { agent, json } => set(&person, &agent, "paused", json).await?,
@@ -136,10 +142,16 @@ pub(super) async fn run(person: Person, command: AgentCommand) -> Result<ExitCod
 
 pub(super) async fn wake(person: Person, args: WakeArgs) -> Result<ExitCode, CliError> {
     let target = format!("/api/agents/{}/wakeup", encode(&args.agent));
-    let answer = person.post(&target, &json!({ "issueId": args.ticket })).await?;
+    let answer = person
+        .post(&target, &json!({ "issueId": args.ticket }))
+        .await?;
     output::either(args.json.json, &answer, || output::fields(&answer));
     let skipped = answer["status"] == "skipped";
-    Ok(if skipped { ExitCode::from(1) } else { ExitCode::SUCCESS })
+    Ok(if skipped {
+        ExitCode::from(1)
+    } else {
+        ExitCode::SUCCESS
+    })
 }
 
 async fn set(person: &Person, agent: &str, status: &str, json: Json) -> Result<(), CliError> {
@@ -167,6 +179,8 @@ fn new_agent(args: &CreateArgs) -> Result<Value, CliError> {
     if let Some(seconds) = args.timeout {
         adapter["timeout_seconds"] = json!(seconds);
     }
-    Ok(json!({ "name": args.name, "role": args.role, "title": args.title,
-               "reportsTo": args.reports_to, "profile": args.profile, "adapter": adapter }))
+    Ok(
+        json!({ "name": args.name, "role": args.role, "title": args.title,
+               "reportsTo": args.reports_to, "profile": args.profile, "adapter": adapter }),
+    )
 }

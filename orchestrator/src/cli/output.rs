@@ -38,18 +38,34 @@ pub(super) fn either(json: bool, value: &Value, text: impl FnOnce() -> String) {
 
 /// A table of a list's fields, with a heading; columns as wide as their widest value.
 pub(super) fn table(list: &Value, columns: &[(&str, &str)]) -> String {
-    let heading = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
+    let heading = columns
+        .iter()
+        .map(|(title, _)| (*title).to_owned())
+        .collect();
     let mut rows: Vec<Vec<String>> = vec![heading];
     for entry in list.as_array().into_iter().flatten() {
-        rows.push(columns.iter().map(|(_, field)| cell(&entry[*field])).collect());
+        rows.push(
+            columns
+                .iter()
+                .map(|(_, field)| cell(&entry[*field]))
+                .collect(),
+        );
     }
     let widths: Vec<usize> = (0..columns.len())
-        .map(|i| rows.iter().map(|row| row[i].chars().count()).max().unwrap_or(0))
+        .map(|i| {
+            rows.iter()
+                .map(|row| row[i].chars().count())
+                .max()
+                .unwrap_or(0)
+        })
         .collect();
     let lines: Vec<String> = rows
         .iter()
         .map(|row| {
-            let cells = row.iter().zip(&widths).map(|(text, width)| format!("{text:<width$}"));
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .map(|(text, width)| format!("{text:<width$}"));
             cells.collect::<Vec<_>>().join("  ").trim_end().to_owned()
         })
         .collect();
@@ -75,5 +91,13 @@ fn cell(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         other => other.to_string(),
     };
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }

@@ -13,7 +13,9 @@ use crate::operator_client::encode;
 #[derive(Debug, Subcommand)]
 pub(super) enum RunCommand {
     /// List runs, newest first
-    #[command(after_help = "Examples:\n  portcullis run list --live\n  portcullis run list --ticket ACM-7")]
+    #[command(
+        after_help = "Examples:\n  portcullis run list --live\n  portcullis run list --ticket ACM-7"
+    )]
     List {
         /// Only those that hold a ticket or an agent now
         #[arg(long)]
@@ -55,7 +57,12 @@ pub(super) enum RunCommand {
 
 pub(super) async fn run(person: Person, command: RunCommand) -> Result<ExitCode, CliError> {
     match command {
-        RunCommand::List { live, ticket, limit, json } => {
+        RunCommand::List {
+            live,
+            ticket,
+            limit,
+            json,
+        } => {
             let mut target = format!("/api/heartbeat-runs?limit={limit}&live={live}");
             if let Some(ticket) = ticket {
                 target.push_str(&format!("&issueId={}", encode(&ticket)));
@@ -88,7 +95,9 @@ async fn log(person: &Person, run: &str, follow: bool, json: bool) -> Result<(),
     loop {
         // Asked before the page: what is written after the run's end is nothing.
         let live = person.get(&path(run, "")).await?["live"] == json!(true);
-        let page = person.get_bytes(&path(run, &format!("/log?offset={offset}"))).await?;
+        let page = person
+            .get_bytes(&path(run, &format!("/log?offset={offset}")))
+            .await?;
         offset += page.len();
         if json {
             output::bytes(&page)?;

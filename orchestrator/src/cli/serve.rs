@@ -96,9 +96,17 @@ pub(super) fn run(config: &Config, args: &ServeArgs) -> Result<ExitCode, CliErro
 /// `check`: what `serve` would stumble over.
 pub(super) fn check(config: &Config, json: bool) -> Result<ExitCode, CliError> {
     let mut problems = Vec::new();
-    for (key, path) in [("trust", &config.trust), ("relay", &config.relay), ("state", &config.state)] {
+    for (key, path) in [
+        ("trust", &config.trust),
+        ("relay", &config.relay),
+        ("state", &config.state),
+    ] {
         if !path.exists() {
-            problems.push(format!("{}: {key}: {} does not exist", config.path.display(), path.display()));
+            problems.push(format!(
+                "{}: {key}: {} does not exist",
+                config.path.display(),
+                path.display()
+            ));
         }
     }
     if let Some(account) = account(config)
@@ -114,13 +122,16 @@ pub(super) fn check(config: &Config, json: bool) -> Result<ExitCode, CliError> {
             problems.join("\n")
         }
     });
-    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(2) })
+    Ok(if problems.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
+    })
 }
 
 async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
     let account = account(config).ok_or(ServeError::NoAccount("of this uid".to_owned()))?;
-    let (first_id, count) =
-        Slices::of_account(slices::directory(&config.state), &account)?.range();
+    let (first_id, count) = Slices::of_account(slices::directory(&config.state), &account)?.range();
     let store = Store::open(&config.database())?;
     let gate = GateClient::new(config.control_socket.clone());
     let engine = LxcEngine {
@@ -149,18 +160,30 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     let mut uids = vec![0, Uid::effective().as_raw()];
     uids.extend(&config.operators);
     let entrances = [
-        (&config.board_socket, Entrance::Board { proxy: config.proxy_uid }),
+        (
+            &config.board_socket,
+            Entrance::Board {
+                proxy: config.proxy_uid,
+            },
+        ),
         (&config.api_socket, Entrance::Operators { uids }),
     ];
     let mut servers = tokio::task::JoinSet::new();
     for (path, entrance) in entrances {
-        let listener = api::bind(path)
-            .map_err(ServeError::io(format!("opening the socket {}", path.display())))?;
+        let listener = api::bind(path).map_err(ServeError::io(format!(
+            "opening the socket {}",
+            path.display()
+        )))?;
         let router = api::router(Arc::clone(&board), entrance);
         servers.spawn(api::serve(listener, router, stopped.clone()));
     }
-    let supervisor =
-        Supervisor::new(store, engine, Workspaces::new(&config.workspaces), gate, settings);
+    let supervisor = Supervisor::new(
+        store,
+        engine,
+        Workspaces::new(&config.workspaces),
+        gate,
+        settings,
+    );
     let mut working = tokio::spawn(supervisor.run(stopped));
     if let Some(path) = ready_file {
         std::fs::write(path, "ready\n")
@@ -181,17 +204,26 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     // Nobody listening means it has ended already.
     let _sent = stop.send(true);
     if let Some(problem) = failure {
-        return Err(ServeError::io(problem)(std::io::Error::other("unexpected end")));
+        return Err(ServeError::io(problem)(std::io::Error::other(
+            "unexpected end",
+        )));
     }
     if let Err(error) = working.await {
-        return Err(ServeError::io("ending the supervisor")(std::io::Error::other(error)));
+        return Err(ServeError::io("ending the supervisor")(
+            std::io::Error::other(error),
+        ));
     }
     Ok(())
 }
 
 /// The account whose subordinate ids runs get.
 fn account(config: &Config) -> Option<String> {
-    let own = || User::from_uid(Uid::effective()).ok().flatten().map(|user| user.name);
+    let own = || {
+        User::from_uid(Uid::effective())
+            .ok()
+            .flatten()
+            .map(|user| user.name)
+    };
     config.ids.clone().or_else(own)
 }
 
@@ -201,7 +233,10 @@ fn become_user(name: Option<&str>) -> Result<(), ServeError> {
     if let Some(name) = name {
         let user = User::from_name(name).ok().flatten();
         let user = user.ok_or_else(|| ServeError::NoAccount(name.to_owned()))?;
-        let failed = |source| ServeError::Drop { account: name.to_owned(), source };
+        let failed = |source| ServeError::Drop {
+            account: name.to_owned(),
+            source,
+        };
         if Uid::effective() != user.uid {
             nix::unistd::setgroups(&[user.gid]).map_err(failed)?;
             nix::unistd::setresgid(user.gid, user.gid, user.gid).map_err(failed)?;

@@ -142,7 +142,13 @@ pub(super) struct WhyArgs {
 pub(super) async fn run(person: Person, command: TicketCommand) -> Result<ExitCode, CliError> {
     match command {
         TicketCommand::Create(args) => create(&person, *args).await?,
-        TicketCommand::List { company, status, search, limit, json } => {
+        TicketCommand::List {
+            company,
+            status,
+            search,
+            limit,
+            json,
+        } => {
             let company = person.company(company.as_deref()).await?;
             let mut target = format!("/api/companies/{company}/issues?limit={limit}");
             for (name, value) in [("status", status), ("q", search)] {
@@ -163,19 +169,35 @@ pub(super) async fn run(person: Person, command: TicketCommand) -> Result<ExitCo
             let found = person.get(&path(&ticket, "")).await?;
             output::either(json.json, &found, || output::fields(&found));
         }
-        TicketCommand::Comment { ticket, text, reopen, json } => {
+        TicketCommand::Comment {
+            ticket,
+            text,
+            reopen,
+            json,
+        } => {
             let body = json!({ "body": given(text)?, "reopen": reopen });
             let made = person.post(&path(&ticket, "/comments"), &body).await?;
             output::either(json.json, &made, || output::fields(&made));
         }
-        TicketCommand::Assign { ticket, agent, user, json } => {
+        TicketCommand::Assign {
+            ticket,
+            agent,
+            user,
+            json,
+        } => {
             let body = match agent {
                 Some(agent) => json!({ "assigneeAgentId": agent }),
                 None => json!({ "assigneeUserId": user }),
             };
             change(&person, &ticket, &body, json).await?;
         }
-        TicketCommand::Set { ticket, status, priority, title, json } => {
+        TicketCommand::Set {
+            ticket,
+            status,
+            priority,
+            title,
+            json,
+        } => {
             let mut body = json!({});
             for (name, value) in [("status", status), ("priority", priority), ("title", title)] {
                 if let Some(value) = value {
@@ -188,7 +210,11 @@ pub(super) async fn run(person: Person, command: TicketCommand) -> Result<ExitCo
             let found = person.get(&path(&ticket, "/timeline")).await?;
             output::either(json.json, &found, || timeline::render::text(&found));
         }
-        TicketCommand::Wait { ticket, timeout, json } => {
+        TicketCommand::Wait {
+            ticket,
+            timeout,
+            json,
+        } => {
             return wait(&person, &ticket, Duration::from_secs(timeout), json).await;
         }
     }
@@ -204,11 +230,21 @@ pub(super) async fn why(person: Person, args: WhyArgs) -> Result<ExitCode, CliEr
             found["summary"].as_str().unwrap_or_default()
         );
         for wake in found["wakes"].as_array().into_iter().flatten() {
-            text.push_str(&format!("\nwake {} ({}):", wake["reason"], wake["decision"]));
+            text.push_str(&format!(
+                "\nwake {} ({}):",
+                wake["reason"], wake["decision"]
+            ));
             for gate in wake["gates"].as_array().into_iter().flatten() {
-                let mark = if gate["open"] == json!(true) { "open" } else { "SHUT" };
+                let mark = if gate["open"] == json!(true) {
+                    "open"
+                } else {
+                    "SHUT"
+                };
                 let (name, fact) = (&gate["gate"], &gate["fact"]);
-                let words = (name.as_str().unwrap_or_default(), fact.as_str().unwrap_or_default());
+                let words = (
+                    name.as_str().unwrap_or_default(),
+                    fact.as_str().unwrap_or_default(),
+                );
                 text.push_str(&format!("\n  {mark}  {:<14} {}", words.0, words.1));
             }
         }
@@ -241,7 +277,9 @@ async fn create(person: &Person, args: CreateArgs) -> Result<(), CliError> {
             body[name] = json!(value);
         }
     }
-    let made = person.post(&format!("/api/companies/{company}/issues"), &body).await?;
+    let made = person
+        .post(&format!("/api/companies/{company}/issues"), &body)
+        .await?;
     output::either(args.json.json, &made, || output::fields(&made));
     Ok(())
 }
@@ -266,7 +304,11 @@ async fn wait(
         // A parked ticket may still have a run that is about to start on it.
         if rest && found["executionRunId"].is_null() {
             output::either(json.json, &found, || status.to_owned());
-            return Ok(if status == "done" { ExitCode::SUCCESS } else { ExitCode::from(1) });
+            return Ok(if status == "done" {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(1)
+            });
         }
         if Instant::now() >= deadline {
             output::talk(&format!(

@@ -31,12 +31,25 @@ pub struct Problems {
 
 impl fmt::Display for Problems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, Problem { line, key, problem, hint }) in self.list.iter().enumerate() {
+        for (
+            i,
+            Problem {
+                line,
+                key,
+                problem,
+                hint,
+            },
+        ) in self.list.iter().enumerate()
+        {
             if i > 0 {
                 writeln!(f)?;
             }
             let colon = if key.is_empty() { "" } else { ": " };
-            write!(f, "{}:{line}: {key}{colon}{problem}\n  hint: {hint}", self.path.display())?;
+            write!(
+                f,
+                "{}:{line}: {key}{colon}{problem}\n  hint: {hint}",
+                self.path.display()
+            )?;
         }
         Ok(())
     }
@@ -51,7 +64,11 @@ pub(super) struct Document<'a> {
 
 impl<'a> Document<'a> {
     pub(super) fn new(path: &'a Path, text: &'a str) -> Self {
-        Self { text, path, list: Vec::new() }
+        Self {
+            text,
+            path,
+            list: Vec::new(),
+        }
     }
 
     /// The file's table; syntax errors are problems too.
@@ -74,10 +91,18 @@ impl<'a> Document<'a> {
         problem: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        let before = self.text.get(..span.start.min(self.text.len())).unwrap_or_default();
+        let before = self
+            .text
+            .get(..span.start.min(self.text.len()))
+            .unwrap_or_default();
         let line = before.bytes().filter(|b| *b == b'\n').count() + 1;
         let (problem, hint) = (problem.into(), hint.into());
-        self.list.push(Problem { line, key: key.to_owned(), problem, hint });
+        self.list.push(Problem {
+            line,
+            key: key.to_owned(),
+            problem,
+            hint,
+        });
     }
 
     /// Says that every key left in the table is unknown.
@@ -118,11 +143,18 @@ impl<'a> Document<'a> {
     ) -> PathBuf {
         if !table.contains_key(key) {
             if default.is_none() {
-                self.say(0..0, key, "is missing", format!("add {key} = \"/absolute/path\""));
+                self.say(
+                    0..0,
+                    key,
+                    "is missing",
+                    format!("add {key} = \"/absolute/path\""),
+                );
             }
             return default.unwrap_or_default();
         }
-        let Some(text) = self.text(table, key) else { return PathBuf::new() };
+        let Some(text) = self.text(table, key) else {
+            return PathBuf::new();
+        };
         let path = PathBuf::from(text.get_ref());
         if !path.is_absolute() || text.get_ref().contains('\0') {
             let problem = format!("`{}` is not an absolute path", text.get_ref());
@@ -140,7 +172,9 @@ impl<'a> Document<'a> {
         range: std::ops::RangeInclusive<u64>,
         default: u64,
     ) -> u64 {
-        let Some(value) = table.get(key) else { return default };
+        let Some(value) = table.get(key) else {
+            return default;
+        };
         let number = match value.get_ref() {
             DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix()).ok(),
             DeValue::String(_)
@@ -164,11 +198,18 @@ impl<'a> Document<'a> {
 
     /// What was found wrong.
     pub(super) fn problems(self) -> Problems {
-        Problems { path: self.path.to_owned(), list: self.list }
+        Problems {
+            path: self.path.to_owned(),
+            list: self.list,
+        }
     }
 
     pub(super) fn done(self) -> Result<(), Problems> {
-        if self.list.is_empty() { Ok(()) } else { Err(self.problems()) }
+        if self.list.is_empty() {
+            Ok(())
+        } else {
+            Err(self.problems())
+        }
     }
 }
 
@@ -192,7 +233,9 @@ fn distance(a: &str, b: &str) -> usize {
         let mut corner = i;
         row[0] = i + 1;
         for (j, y) in b.iter().enumerate() {
-            let next = (corner + usize::from(x != *y)).min(row[j] + 1).min(row[j + 1] + 1);
+            let next = (corner + usize::from(x != *y))
+                .min(row[j] + 1)
+                .min(row[j + 1] + 1);
             corner = row[j + 1];
             row[j + 1] = next;
         }

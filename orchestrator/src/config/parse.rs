@@ -52,7 +52,9 @@ impl Config {
     pub(super) fn parse(path: &Path, text: &str, lookup: Lookup<'_>) -> Result<Self, Problems> {
         let mut document = Document::new(path, text);
         // After a syntax error the table is empty; the keys it lacks would only be noise.
-        let Some(table) = document.table() else { return Err(document.problems()) };
+        let Some(table) = document.table() else {
+            return Err(document.problems());
+        };
         document.unknown("", &table, &KEYS);
         let state = document.path(&table, "state", None);
         let below = |name: &str| Some(state.join(name));
@@ -83,20 +85,34 @@ fn proxy(document: &mut Document<'_>, table: &DeTable<'_>, lookup: Lookup<'_>) -
         Some(value) => account(document, "proxy_user", value, lookup).unwrap_or(u32::MAX),
         None => lookup("portcullis-proxy").unwrap_or_else(|| {
             let problem = "is missing, and there is no account portcullis-proxy";
-            document.say(0..0, "proxy_user", problem, "add proxy_user = the gate's account or uid");
+            document.say(
+                0..0,
+                "proxy_user",
+                problem,
+                "add proxy_user = the gate's account or uid",
+            );
             u32::MAX
         }),
     }
 }
 
 fn operators(document: &mut Document<'_>, table: &DeTable<'_>, lookup: Lookup<'_>) -> Vec<u32> {
-    let Some(value) = table.get("operators") else { return Vec::new() };
-    let DeValue::Array(list) = value.get_ref() else {
-        let problem = format!("is {}, must be a list", kind(value.get_ref()));
-        document.say(value.span(), "operators", problem, "write operators = [\"name\", 1000]");
+    let Some(value) = table.get("operators") else {
         return Vec::new();
     };
-    list.iter().filter_map(|entry| account(document, "operators", entry, lookup)).collect()
+    let DeValue::Array(list) = value.get_ref() else {
+        let problem = format!("is {}, must be a list", kind(value.get_ref()));
+        document.say(
+            value.span(),
+            "operators",
+            problem,
+            "write operators = [\"name\", 1000]",
+        );
+        return Vec::new();
+    };
+    list.iter()
+        .filter_map(|entry| account(document, "operators", entry, lookup))
+        .collect()
 }
 
 fn account(
@@ -110,7 +126,12 @@ fn account(
             let found = lookup(name);
             if found.is_none() {
                 let problem = format!("there is no account `{name}`");
-                document.say(value.span(), key, problem, "create it, or give a uid as a number");
+                document.say(
+                    value.span(),
+                    key,
+                    problem,
+                    "create it, or give a uid as a number",
+                );
             }
             found
         }
@@ -131,11 +152,19 @@ fn account(
 
 fn limits(document: &mut Document<'_>, table: &DeTable<'_>) -> Limits {
     let empty = DeTable::new();
-    let section = match table.get("limits").map(|value| (value.span(), value.get_ref())) {
+    let section = match table
+        .get("limits")
+        .map(|value| (value.span(), value.get_ref()))
+    {
         Some((_, DeValue::Table(section))) => section,
         Some((span, other)) => {
             let problem = format!("is {}, must be a table", kind(other));
-            document.say(span, "limits", problem, "write [limits] on a line of its own");
+            document.say(
+                span,
+                "limits",
+                problem,
+                "write [limits] on a line of its own",
+            );
             &empty
         }
         None => &empty,

@@ -89,7 +89,9 @@ impl Actor {
     /// # Errors
     /// 403 for another agent's ticket.
     pub fn may_change(&self, ticket: &Ticket) -> Result<(), Refusal> {
-        let Self::Agent { agent, .. } = self else { return Ok(()) };
+        let Self::Agent { agent, .. } = self else {
+            return Ok(());
+        };
         let assignee = ticket.assignee_agent.as_deref();
         let created = ticket.created_by_agent.as_deref() == Some(agent);
         let unassigned = assignee.is_none() && ticket.assignee_user.is_none();

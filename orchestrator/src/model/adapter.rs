@@ -56,7 +56,11 @@ impl Adapter {
     /// 400 naming the field.
     pub fn check(&self) -> Result<(), Refusal> {
         let process = self.process();
-        if process.command.first().is_none_or(|program| program.is_empty()) {
+        if process
+            .command
+            .first()
+            .is_none_or(|program| program.is_empty())
+        {
             return Err(Refusal::invalid("adapter.command must name a program"));
         }
         if process.command.iter().any(|arg| arg.contains('\0')) {
@@ -68,13 +72,17 @@ impl Adapter {
             return Err(Refusal::invalid("adapter.bundle must be an absolute path"));
         }
         if process.timeout_seconds == Some(0) {
-            return Err(Refusal::invalid("adapter.timeout_seconds must be at least 1"));
+            return Err(Refusal::invalid(
+                "adapter.timeout_seconds must be at least 1",
+            ));
         }
         for (name, value) in &process.env {
             let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
             let starts = name.bytes().next().is_some_and(|b| !b.is_ascii_digit());
             if !plain || !starts || name.len() > text::NAME {
-                return Err(Refusal::invalid(format!("adapter.env: `{name}` is not a variable name")));
+                return Err(Refusal::invalid(format!(
+                    "adapter.env: `{name}` is not a variable name"
+                )));
             }
             if name.starts_with("PAPERCLIP_") {
                 return Err(Refusal::invalid(format!(
@@ -82,7 +90,9 @@ impl Adapter {
                 )));
             }
             if value.contains('\0') {
-                return Err(Refusal::invalid(format!("adapter.env: `{name}` contains NUL")));
+                return Err(Refusal::invalid(format!(
+                    "adapter.env: `{name}` contains NUL"
+                )));
             }
         }
         Ok(())
@@ -99,14 +109,23 @@ mod tests {
 
     #[test]
     fn run_variables_cannot_be_configured() {
-        assert!(parse(r#"{"adapter":"process","command":["true"],"env":{"A":"1"}}"#).check().is_ok());
-        let bad = parse(r#"{"adapter":"process","command":["true"],"env":{"PAPERCLIP_API_KEY":"1"}}"#);
+        assert!(
+            parse(r#"{"adapter":"process","command":["true"],"env":{"A":"1"}}"#)
+                .check()
+                .is_ok()
+        );
+        let bad =
+            parse(r#"{"adapter":"process","command":["true"],"env":{"PAPERCLIP_API_KEY":"1"}}"#);
         assert!(bad.check().is_err());
     }
 
     #[test]
     fn a_command_is_needed() {
-        assert!(parse(r#"{"adapter":"process","command":[]}"#).check().is_err());
+        assert!(
+            parse(r#"{"adapter":"process","command":[]}"#)
+                .check()
+                .is_err()
+        );
         assert!(serde_json::from_str::<Adapter>(r#"{"adapter":"shell","command":["x"]}"#).is_err());
         let unknown = r#"{"adapter":"process","command":["x"],"comand":1}"#;
         assert!(serde_json::from_str::<Adapter>(unknown).is_err());

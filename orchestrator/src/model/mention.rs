@@ -10,9 +10,13 @@ pub fn agents(text: &str) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut rest = text;
     while let Some(at) = rest.find(MARK) {
-        let label_ok = rest[..at].rfind('[').is_some_and(|b| rest[b..at].starts_with("[@"));
+        let label_ok = rest[..at]
+            .rfind('[')
+            .is_some_and(|b| rest[b..at].starts_with("[@"));
         rest = &rest[at + MARK.len()..];
-        let end = rest.find(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).unwrap_or(rest.len());
+        let end = rest
+            .find(|c: char| !(c.is_ascii_alphanumeric() || c == '-'))
+            .unwrap_or(rest.len());
         let id = &rest[..end];
         if label_ok && rest[end..].starts_with(')') && !id.is_empty() && id.len() <= 64 {
             let id = id.to_ascii_lowercase();
@@ -33,7 +37,8 @@ mod tests {
 
     #[test]
     fn finds_structured_mentions_only() {
-        let text = "hi [@Ada](agent://a-1), [@Bob](agent://b-2) and [@Ada](agent://A-1) [x](agent://c)";
+        let text =
+            "hi [@Ada](agent://a-1), [@Bob](agent://b-2) and [@Ada](agent://A-1) [x](agent://c)";
         assert_eq!(agents(text), ["a-1", "b-2"]);
         assert!(agents("@Ada agent://a-1 [@Ada](agent://)").is_empty());
         assert!(agents("[@Ada](agent://a-1").is_empty());

@@ -18,7 +18,12 @@ pub struct Refusal {
 impl Refusal {
     /// A refusal without details.
     pub fn new(status: u16, code: &'static str, error: impl Into<String>) -> Self {
-        Self { status, code, error: error.into(), details: Value::Null }
+        Self {
+            status,
+            code,
+            error: error.into(),
+            details: Value::Null,
+        }
     }
 
     /// 400: the request itself is wrong.

@@ -21,10 +21,14 @@ pub fn line(field: &str, text: &str, max: usize) -> Result<String, Refusal> {
         return Err(Refusal::invalid(format!("{field} must not be empty")));
     }
     if text.chars().any(|c| c.is_control()) {
-        return Err(Refusal::invalid(format!("{field} must be one line without control characters")));
+        return Err(Refusal::invalid(format!(
+            "{field} must be one line without control characters"
+        )));
     }
     if text.chars().count() > max {
-        return Err(Refusal::invalid(format!("{field} is longer than {max} characters")));
+        return Err(Refusal::invalid(format!(
+            "{field} is longer than {max} characters"
+        )));
     }
     Ok(text.to_owned())
 }
@@ -34,7 +38,10 @@ pub fn line(field: &str, text: &str, max: usize) -> Result<String, Refusal> {
 /// # Errors
 /// 400 naming the field.
 pub fn title(text: &str) -> Result<String, Refusal> {
-    let flat: String = text.chars().map(|c| if "\r\n\t".contains(c) { ' ' } else { c }).collect();
+    let flat: String = text
+        .chars()
+        .map(|c| if "\r\n\t".contains(c) { ' ' } else { c })
+        .collect();
     line("title", &flat, TITLE)
 }
 
@@ -47,7 +54,9 @@ pub fn body(field: &str, text: &str) -> Result<String, Refusal> {
         return Err(Refusal::invalid(format!("{field} must not contain NUL")));
     }
     if text.len() > BODY {
-        return Err(Refusal::invalid(format!("{field} is longer than {BODY} bytes")));
+        return Err(Refusal::invalid(format!(
+            "{field} is longer than {BODY} bytes"
+        )));
     }
     Ok(text.to_owned())
 }
@@ -56,7 +65,10 @@ pub fn body(field: &str, text: &str) -> Result<String, Refusal> {
 #[must_use]
 pub fn title_key(title: &str) -> String {
     let mut key = String::with_capacity(title.len());
-    for word in title.split(|c: char| !c.is_alphanumeric()).filter(|w| !w.is_empty()) {
+    for word in title
+        .split(|c: char| !c.is_alphanumeric())
+        .filter(|w| !w.is_empty())
+    {
         if !key.is_empty() {
             key.push(' ');
         }
@@ -71,7 +83,10 @@ mod tests {
 
     #[test]
     fn titles_are_data_within_limits() {
-        assert_eq!(title(" -rf $(id) '\"\nnext ").unwrap(), "-rf $(id) '\" next");
+        assert_eq!(
+            title(" -rf $(id) '\"\nnext ").unwrap(),
+            "-rf $(id) '\" next"
+        );
         assert!(title("a\0b").is_err());
         assert!(title("  ").is_err());
         assert!(title(&"x".repeat(TITLE)).is_ok());

@@ -33,7 +33,10 @@ impl Status {
     /// A status in which a run may leave its ticket.
     #[must_use]
     pub fn is_disposition(self) -> bool {
-        matches!(self, Self::Done | Self::Cancelled | Self::InReview | Self::Blocked)
+        matches!(
+            self,
+            Self::Done | Self::Cancelled | Self::InReview | Self::Blocked
+        )
     }
 }
 

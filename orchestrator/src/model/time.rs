@@ -8,7 +8,9 @@ pub type Millis = i64;
 /// The wall clock.
 #[must_use]
 pub fn now() -> Millis {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }
 
@@ -21,7 +23,9 @@ pub fn iso(at: Millis) -> String {
 /// The inverse of [`iso`]; accepts any RFC 3339 time.
 #[must_use]
 pub fn parse(text: &str) -> Option<Millis> {
-    text.parse::<jiff::Timestamp>().ok().map(jiff::Timestamp::as_millisecond)
+    text.parse::<jiff::Timestamp>()
+        .ok()
+        .map(jiff::Timestamp::as_millisecond)
 }
 
 #[cfg(test)]

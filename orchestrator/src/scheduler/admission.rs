@@ -45,7 +45,10 @@ pub enum Admission {
 #[must_use]
 pub fn judge(facts: Facts) -> Admission {
     if facts.by_target && facts.reason != Reason::Corrective {
-        return refuse("not_own_write", "an agent's own writes never wake it".into());
+        return refuse(
+            "not_own_write",
+            "an agent's own writes never wake it".into(),
+        );
     }
     if facts.agent == AgentStatus::Terminated {
         return refuse("agent_exists", "the agent is terminated".into());
@@ -54,10 +57,16 @@ pub fn judge(facts: Facts) -> Admission {
         && status.is_terminal()
         && facts.reason != Reason::Mentioned
     {
-        return refuse("ticket_open", format!("the ticket is {status}; reopen it first"));
+        return refuse(
+            "ticket_open",
+            format!("the ticket is {status}; reopen it first"),
+        );
     }
     if facts.ticket == Some(Status::Backlog) && facts.reason != Reason::Mentioned {
-        return refuse("ticket_ready", "the ticket is in the backlog; move it to todo".into());
+        return refuse(
+            "ticket_ready",
+            "the ticket is in the backlog; move it to todo".into(),
+        );
     }
     if let Some(waiting) = facts.queued {
         return Admission::MergeInto(waiting);
@@ -68,7 +77,10 @@ pub fn judge(facts: Facts) -> Admission {
         return Admission::MergeIntoRun(run);
     }
     if facts.waiting >= facts.cap {
-        return refuse("queue_cap", format!("{} wakes of this agent wait already", facts.waiting));
+        return refuse(
+            "queue_cap",
+            format!("{} wakes of this agent wait already", facts.waiting),
+        );
     }
     Admission::Queue
 }
@@ -97,38 +109,75 @@ mod tests {
     #[test]
     fn another_persons_comment_queues_and_the_second_merges() {
         assert_eq!(judge(facts()), Admission::Queue);
-        let second = Facts { queued: Some("w".into()), ..facts() };
+        let second = Facts {
+            queued: Some("w".into()),
+            ..facts()
+        };
         assert_eq!(judge(second), Admission::MergeInto("w".into()));
     }
 
     #[test]
     fn own_writes_wake_nobody() {
-        let own = Facts { by_target: true, ..facts() };
-        assert!(matches!(judge(own), Admission::Refuse { gate: "not_own_write", .. }));
+        let own = Facts {
+            by_target: true,
+            ..facts()
+        };
+        assert!(matches!(
+            judge(own),
+            Admission::Refuse {
+                gate: "not_own_write",
+                ..
+            }
+        ));
     }
 
     #[test]
     fn a_wake_during_a_run_waits_but_a_bare_one_joins_the_run() {
-        let during = Facts { live_run: Some("r".into()), ..facts() };
+        let during = Facts {
+            live_run: Some("r".into()),
+            ..facts()
+        };
         assert_eq!(judge(during.clone()), Admission::Queue);
-        let bare = Facts { ticket: None, reason: Reason::OnDemand, ..during };
+        let bare = Facts {
+            ticket: None,
+            reason: Reason::OnDemand,
+            ..during
+        };
         assert_eq!(judge(bare), Admission::MergeIntoRun("r".into()));
     }
 
     #[test]
     fn finished_and_parked_tickets_wake_nobody() {
         for status in [Status::Done, Status::Cancelled, Status::Backlog] {
-            let shut = Facts { ticket: Some(status), ..facts() };
+            let shut = Facts {
+                ticket: Some(status),
+                ..facts()
+            };
             assert!(matches!(judge(shut), Admission::Refuse { .. }), "{status}");
         }
         for status in [Status::InReview, Status::Blocked, Status::InProgress] {
-            assert_eq!(judge(Facts { ticket: Some(status), ..facts() }), Admission::Queue);
+            assert_eq!(
+                judge(Facts {
+                    ticket: Some(status),
+                    ..facts()
+                }),
+                Admission::Queue
+            );
         }
     }
 
     #[test]
     fn the_queue_is_capped() {
-        let full = Facts { waiting: 10, ..facts() };
-        assert!(matches!(judge(full), Admission::Refuse { gate: "queue_cap", .. }));
+        let full = Facts {
+            waiting: 10,
+            ..facts()
+        };
+        assert!(matches!(
+            judge(full),
+            Admission::Refuse {
+                gate: "queue_cap",
+                ..
+            }
+        ));
     }
 }

@@ -25,7 +25,11 @@ fn wake(seq: i64, agent: &str, ticket: Option<&str>) -> WakeFacts {
 }
 
 fn state(wakes: Vec<WakeFacts>) -> State {
-    State { wakes, slices_free: 64, hindrance: None }
+    State {
+        wakes,
+        slices_free: 64,
+        hindrance: None,
+    }
 }
 
 fn started(decisions: &[Decision]) -> Vec<&str> {
@@ -40,14 +44,21 @@ fn started(decisions: &[Decision]) -> Vec<&str> {
 
 #[test]
 fn an_assigned_ticket_starts_and_each_shut_gate_holds_it_with_its_fact() {
-    assert_eq!(started(&decide(&state(vec![wake(1, "a", Some("t"))]), 0)), ["w1"]);
+    assert_eq!(
+        started(&decide(&state(vec![wake(1, "a", Some("t"))]), 0)),
+        ["w1"]
+    );
     type Spoil = fn(&mut WakeFacts);
     let cases: [(&str, Spoil); 5] = [
         ("agent_active", |w| w.agent_status = AgentStatus::Paused),
         ("agent_free", |w| w.agent_run = Some("r".into())),
         ("not_before", |w| w.not_before = 10),
-        ("ticket_free", |w| w.ticket.as_mut().unwrap().run = Some("r".into())),
-        ("blockers_done", |w| w.ticket.as_mut().unwrap().blockers = vec!["ABC-1".into()]),
+        ("ticket_free", |w| {
+            w.ticket.as_mut().unwrap().run = Some("r".into())
+        }),
+        ("blockers_done", |w| {
+            w.ticket.as_mut().unwrap().blockers = vec!["ABC-1".into()]
+        }),
     ];
     for (name, spoil) in cases {
         let mut spoiled = wake(1, "a", Some("t"));
@@ -66,25 +77,38 @@ fn an_assigned_ticket_starts_and_each_shut_gate_holds_it_with_its_fact() {
 fn a_reassigned_or_finished_ticket_drops_its_wakes_but_a_mention_still_answers() {
     let mut reassigned = wake(1, "a", Some("t"));
     reassigned.ticket.as_mut().unwrap().assignee = Some("b".into());
-    assert!(matches!(decide(&state(vec![reassigned.clone()]), 0)[0], Decision::Drop { .. }));
+    assert!(matches!(
+        decide(&state(vec![reassigned.clone()]), 0)[0],
+        Decision::Drop { .. }
+    ));
     reassigned.reason = Reason::Mentioned;
     assert_eq!(started(&decide(&state(vec![reassigned]), 0)), ["w1"]);
     let mut done = wake(1, "a", Some("t"));
     done.ticket.as_mut().unwrap().status = Status::Done;
-    assert!(matches!(decide(&state(vec![done]), 0)[0], Decision::Drop { .. }));
+    assert!(matches!(
+        decide(&state(vec![done]), 0)[0],
+        Decision::Drop { .. }
+    ));
 }
 
 #[test]
 fn priority_then_age_decides_who_goes_first() {
     let mut urgent = wake(2, "a", Some("t2"));
     urgent.ticket.as_mut().unwrap().priority = Priority::Critical;
-    let all = state(vec![wake(1, "a", Some("t1")), urgent, wake(3, "a", Some("t3"))]);
+    let all = state(vec![
+        wake(1, "a", Some("t1")),
+        urgent,
+        wake(3, "a", Some("t3")),
+    ]);
     assert_eq!(started(&decide(&all, 0)), ["w2"]);
 }
 
 #[test]
 fn nothing_starts_while_the_gate_is_away() {
-    let away = State { hindrance: Some("no gate".into()), ..state(vec![wake(1, "a", Some("t"))]) };
+    let away = State {
+        hindrance: Some("no gate".into()),
+        ..state(vec![wake(1, "a", Some("t"))])
+    };
     assert!(started(&decide(&away, 0)).is_empty());
 }
 
@@ -97,25 +121,40 @@ fn any_wake() -> impl Strategy<Value = WakeFacts> {
         any::<bool>(),
         any::<bool>(),
     ));
-    (0..50_i64, 0..4_u8, 0..3_usize, 0..Reason::ALL.len(), any::<bool>(), 0..20_i64, ticket).prop_map(
-        |(seq, agent, status, reason, busy, not_before, ticket)| WakeFacts {
-            wake: format!("w{seq}"),
-            seq,
-            reason: Reason::ALL[reason],
-            not_before,
-            agent: format!("a{agent}"),
-            agent_status: AgentStatus::ALL[status],
-            agent_run: busy.then(|| "r".to_owned()),
-            ticket: ticket.map(|(id, status, priority, assignee, blocked, held)| TicketFacts {
-                id: format!("t{id}"),
-                status: Status::ALL[status],
-                priority: Priority::ALL[priority],
-                assignee: assignee.map(|a| format!("a{a}")),
-                blockers: if blocked { vec!["ABC-9".into()] } else { Vec::new() },
-                run: held.then(|| "r".to_owned()),
-            }),
-        },
+    (
+        0..50_i64,
+        0..4_u8,
+        0..3_usize,
+        0..Reason::ALL.len(),
+        any::<bool>(),
+        0..20_i64,
+        ticket,
     )
+        .prop_map(
+            |(seq, agent, status, reason, busy, not_before, ticket)| WakeFacts {
+                wake: format!("w{seq}"),
+                seq,
+                reason: Reason::ALL[reason],
+                not_before,
+                agent: format!("a{agent}"),
+                agent_status: AgentStatus::ALL[status],
+                agent_run: busy.then(|| "r".to_owned()),
+                ticket: ticket.map(
+                    |(id, status, priority, assignee, blocked, held)| TicketFacts {
+                        id: format!("t{id}"),
+                        status: Status::ALL[status],
+                        priority: Priority::ALL[priority],
+                        assignee: assignee.map(|a| format!("a{a}")),
+                        blockers: if blocked {
+                            vec!["ABC-9".into()]
+                        } else {
+                            Vec::new()
+                        },
+                        run: held.then(|| "r".to_owned()),
+                    },
+                ),
+            },
+        )
 }
 
 proptest! {

@@ -47,20 +47,33 @@ pub fn create_company(
         )
         .into());
     }
-    let company = Company { id: new_id(), name, prefix: wanted, created_at: w.now };
+    let company = Company {
+        id: new_id(),
+        name,
+        prefix: wanted,
+        created_at: w.now,
+    };
     w.execute(
         "INSERT INTO companies (id, name, prefix, created_at) VALUES (?, ?, ?, ?)",
         params![company.id, company.name, company.prefix, company.created_at],
     )?;
-    let about = About { company: Some(&company.id), ..About::default() };
-    w.note("company.created", about, json!({ "name": company.name, "prefix": company.prefix }))?;
+    let about = About {
+        company: Some(&company.id),
+        ..About::default()
+    };
+    w.note(
+        "company.created",
+        about,
+        json!({ "name": company.name, "prefix": company.prefix }),
+    )?;
     Ok(company)
 }
 
 /// All companies, oldest first.
 pub fn companies(connection: &Connection) -> Result<Vec<Company>, StoreError> {
-    let mut statement = connection
-        .prepare_cached("SELECT id, name, prefix, created_at FROM companies ORDER BY created_at, id")?;
+    let mut statement = connection.prepare_cached(
+        "SELECT id, name, prefix, created_at FROM companies ORDER BY created_at, id",
+    )?;
     let rows = statement.query_map([], company_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -89,7 +102,10 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent,
     new.adapter.check()?;
     let name = text::line("name", &new.name, text::NAME)?;
     let role = text::line("role", new.role.as_deref().unwrap_or("general"), text::NAME)?;
-    let title = new.title.map(|t| text::line("title", &t, text::NAME)).transpose()?;
+    let title = new
+        .title
+        .map(|t| text::line("title", &t, text::NAME))
+        .transpose()?;
     let profile = text::line("profile", new.profile.as_deref().unwrap_or("default"), 64)?;
     if let Some(boss) = &new.reports_to {
         get(w, boss, Some(company))?;
@@ -134,7 +150,10 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent,
             agent.updated_at
         ],
     )?;
-    let about = About { company: Some(company), ..About::default() };
+    let about = About {
+        company: Some(company),
+        ..About::default()
+    };
     let facts = json!({ "agent": agent.id, "name": agent.name, "profile": agent.profile,
                         "adapter": agent.adapter.kind() });
     w.note("agent.created", about, facts)?;
@@ -151,8 +170,15 @@ pub fn set_status(w: &mut Writer<'_>, id: &str, status: AgentStatus) -> Result<A
         "UPDATE agents SET status = ?, updated_at = ? WHERE id = ?",
         params![status, w.now, agent.id],
     )?;
-    let about = About { company: Some(&agent.company), ..About::default() };
-    w.note("agent.status", about, json!({ "agent": agent.id, "status": status }))?;
+    let about = About {
+        company: Some(&agent.company),
+        ..About::default()
+    };
+    w.note(
+        "agent.status",
+        about,
+        json!({ "agent": agent.id, "status": status }),
+    )?;
     w.kick = true;
     get(w, id, None)
 }
@@ -197,7 +223,12 @@ pub fn list(connection: &Connection, company: Option<&str>) -> Result<Vec<Agent>
 }
 
 fn company_row(row: &Row<'_>) -> rusqlite::Result<Company> {
-    Ok(Company { id: row.get(0)?, name: row.get(1)?, prefix: row.get(2)?, created_at: row.get(3)? })
+    Ok(Company {
+        id: row.get(0)?,
+        name: row.get(1)?,
+        prefix: row.get(2)?,
+        created_at: row.get(3)?,
+    })
 }
 
 /// The adapter is text here; the caller parses it, because that can fail for other reasons.

@@ -14,7 +14,8 @@ const FOREIGN_PER_RUN: i64 = 20;
 /// How many comments one run may write in all.
 const PER_RUN: i64 = 500;
 
-const COMMENT: &str = "id, seq, ticket, author_type, author_agent, author_user, run, body, created_at";
+const COMMENT: &str =
+    "id, seq, ticket, author_type, author_agent, author_user, run, body, created_at";
 
 /// A comment to write.
 #[derive(Debug, Clone, Default)]
@@ -29,7 +30,10 @@ impl NewComment {
     /// Just a text.
     #[must_use]
     pub fn of(body: &str) -> Self {
-        Self { body: body.to_owned(), client_key: None }
+        Self {
+            body: body.to_owned(),
+            client_key: None,
+        }
     }
 }
 
@@ -67,7 +71,9 @@ pub fn post(
             ..Patch::default()
         };
         let update = tickets::update(w, &ticket.id, patch)?;
-        return update.comment.ok_or_else(|| Refusal::missing("comment").into());
+        return update
+            .comment
+            .ok_or_else(|| Refusal::missing("comment").into());
     }
     write(w, &ticket, new, true)
 }
@@ -83,7 +89,10 @@ pub(super) fn write(
     if body.trim().is_empty() {
         return Err(Refusal::invalid("body must not be empty").into());
     }
-    let key = new.client_key.map(|k| text::line("clientRequestId", &k, 255)).transpose()?;
+    let key = new
+        .client_key
+        .map(|k| text::line("clientRequestId", &k, 255))
+        .transpose()?;
     within_limits(w, ticket)?;
     let id = new_id();
     w.prepare_cached(
@@ -104,8 +113,16 @@ pub(super) fn write(
     ])?;
     w.prepare_cached("UPDATE tickets SET updated_at = ? WHERE id = ?")?
         .execute(params![w.now, ticket.id])?;
-    let about = About { company: Some(&ticket.company), ticket: Some(&ticket.id), run: None };
-    w.note("comment.written", about, json!({ "comment": id, "bytes": body.len() }))?;
+    let about = About {
+        company: Some(&ticket.company),
+        ticket: Some(&ticket.id),
+        run: None,
+    };
+    w.note(
+        "comment.written",
+        about,
+        json!({ "comment": id, "bytes": body.len() }),
+    )?;
     let mentioned = mention::agents(&body);
     if wake
         && let Some(assignee) = &ticket.assignee_agent
@@ -128,7 +145,9 @@ pub(super) fn write(
 /// One comment of a ticket.
 pub fn get(connection: &Connection, ticket: &str, id: &str) -> Result<Comment, StoreError> {
     connection
-        .prepare_cached(&format!("SELECT {COMMENT} FROM comments WHERE ticket = ? AND id = ?"))?
+        .prepare_cached(&format!(
+            "SELECT {COMMENT} FROM comments WHERE ticket = ? AND id = ?"
+        ))?
         .query_row([ticket, id], comment_row)
         .optional()?
         .ok_or_else(|| Refusal::missing("comment").into())
@@ -148,27 +167,31 @@ pub fn list(
     let mut statement = connection.prepare_cached(&format!(
         "SELECT {COMMENT} FROM comments WHERE ticket = ? AND seq > ? ORDER BY seq {order} LIMIT ?"
     ))?;
-    let rows = statement.query_map(params![ticket, after, page.limit.clamp(1, 500)], comment_row)?;
+    let rows = statement.query_map(
+        params![ticket, after, page.limit.clamp(1, 500)],
+        comment_row,
+    )?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// How many comments a ticket has, and the newest.
-pub fn cursor(
-    connection: &Connection,
-    ticket: &str,
-) -> Result<(i64, Option<Comment>), StoreError> {
+pub fn cursor(connection: &Connection, ticket: &str) -> Result<(i64, Option<Comment>), StoreError> {
     let total = connection
         .prepare_cached("SELECT count(*) FROM comments WHERE ticket = ?")?
         .query_row([ticket], |row| row.get(0))?;
-    let newest = list(connection, ticket, &Page { limit: 1, ..Page::default() })?.pop();
+    let newest = list(
+        connection,
+        ticket,
+        &Page {
+            limit: 1,
+            ..Page::default()
+        },
+    )?
+    .pop();
     Ok((total, newest))
 }
 
-fn by_key(
-    connection: &Connection,
-    ticket: &str,
-    key: &str,
-) -> Result<Option<Comment>, StoreError> {
+fn by_key(connection: &Connection, ticket: &str, key: &str) -> Result<Option<Comment>, StoreError> {
     Ok(connection
         .prepare_cached(&format!(
             "SELECT {COMMENT} FROM comments WHERE ticket = ? AND client_key = ?"
@@ -178,7 +201,9 @@ fn by_key(
 }
 
 fn within_limits(w: &Writer<'_>, ticket: &Ticket) -> Result<(), StoreError> {
-    let Some(run) = w.actor.run() else { return Ok(()) };
+    let Some(run) = w.actor.run() else {
+        return Ok(());
+    };
     let (all, foreign): (i64, i64) = w
         .prepare_cached(
             "SELECT count(*), count(*) FILTER (WHERE comments.ticket IS NOT runs.ticket

@@ -42,22 +42,31 @@ pub fn put(
     w.actor.clone().may_change(&ticket)?;
     let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.';
     if key.is_empty() || key.len() > 64 || !key.bytes().all(good) {
-        return Err(Refusal::invalid("a document key is 1 to 64 letters, digits, `-`, `_`, `.`").into());
+        return Err(
+            Refusal::invalid("a document key is 1 to 64 letters, digits, `-`, `_`, `.`").into(),
+        );
     }
     let format = new.format.unwrap_or_else(|| "markdown".to_owned());
     if format != "markdown" {
         return Err(Refusal::invalid("format must be `markdown`").into());
     }
     let body = text::body("body", &new.body)?;
-    let title = new.title.map(|t| text::line("title", &t, text::TITLE)).transpose()?;
-    let summary =
-        new.change_summary.map(|s| text::line("changeSummary", &s, text::TITLE)).transpose()?;
+    let title = new
+        .title
+        .map(|t| text::line("title", &t, text::TITLE))
+        .transpose()?;
+    let summary = new
+        .change_summary
+        .map(|s| text::line("changeSummary", &s, text::TITLE))
+        .transpose()?;
     let existing = find(w, &ticket.id, key)?;
     let (document, number) = match &existing {
         None if new.base_revision_id.is_some() => {
-            return Err(Refusal::conflict("revision_conflict", "there is no revision to build on")
-                .with(json!({ "currentRevisionId": null }))
-                .into());
+            return Err(
+                Refusal::conflict("revision_conflict", "there is no revision to build on")
+                    .with(json!({ "currentRevisionId": null }))
+                    .into(),
+            );
         }
         None => (create(w, &ticket.id, key)?, 1),
         Some(document) if new.base_revision_id.as_ref() == Some(&document.latest.id) => {
@@ -96,8 +105,15 @@ pub fn put(
             w.now
         ],
     )?;
-    w.execute("UPDATE tickets SET updated_at = ? WHERE id = ?", params![w.now, ticket.id])?;
-    let about = About { company: Some(&ticket.company), ticket: Some(&ticket.id), run: None };
+    w.execute(
+        "UPDATE tickets SET updated_at = ? WHERE id = ?",
+        params![w.now, ticket.id],
+    )?;
+    let about = About {
+        company: Some(&ticket.company),
+        ticket: Some(&ticket.id),
+        run: None,
+    };
     let facts = json!({ "key": key, "revision": revision, "number": number, "bytes": body.len() });
     w.note("document.written", about, facts)?;
     Ok((get(w, &ticket.id, key)?, existing.is_none()))
@@ -109,7 +125,9 @@ pub fn list(connection: &Connection, ticket: &str) -> Result<Vec<Document>, Stor
         connection.prepare_cached("SELECT key FROM documents WHERE ticket = ? ORDER BY key")?;
     let keys = statement.query_map([ticket], |row| row.get(0))?;
     let keys: Vec<String> = keys.collect::<Result<_, _>>()?;
-    keys.iter().map(|key| get(connection, ticket, key)).collect()
+    keys.iter()
+        .map(|key| get(connection, ticket, key))
+        .collect()
 }
 
 /// One document with its newest revision.
@@ -132,8 +150,11 @@ pub fn revisions(
 }
 
 fn create(w: &Writer<'_>, ticket: &str, key: &str) -> Result<String, StoreError> {
-    let count: i64 =
-        w.query_row("SELECT count(*) FROM documents WHERE ticket = ?", [ticket], |row| row.get(0))?;
+    let count: i64 = w.query_row(
+        "SELECT count(*) FROM documents WHERE ticket = ?",
+        [ticket],
+        |row| row.get(0),
+    )?;
     if count >= PER_TICKET {
         let error = format!("a ticket has at most {PER_TICKET} documents");
         return Err(Refusal::unprocessable("document_limit", error).into());
@@ -151,14 +172,22 @@ fn find(connection: &Connection, ticket: &str, key: &str) -> Result<Option<Docum
         .prepare_cached("SELECT id, created_at FROM documents WHERE ticket = ? AND key = ?")?
         .query_row([ticket, key], |row| Ok((row.get(0)?, row.get(1)?)))
         .optional()?;
-    let Some((id, created_at)) = found else { return Ok(None) };
+    let Some((id, created_at)) = found else {
+        return Ok(None);
+    };
     let latest = connection
         .prepare_cached(&format!(
             "SELECT {REVISION} FROM revisions WHERE document = ? ORDER BY number DESC LIMIT 1"
         ))?
         .query_row([&id], revision_row)?;
     let (ticket, key) = (ticket.to_owned(), key.to_owned());
-    Ok(Some(Document { id, ticket, key, latest, created_at }))
+    Ok(Some(Document {
+        id,
+        ticket,
+        key,
+        latest,
+        created_at,
+    }))
 }
 
 fn revision_row(row: &Row<'_>) -> rusqlite::Result<Revision> {

@@ -134,21 +134,32 @@ pub fn verify(connection: &Connection) -> Result<Result<i64, Broken>, StoreError
         let (entry, facts, hash) = entry(row)?;
         if entry.seq != last + 1 {
             let problem = format!("entry {} is missing", last + 1);
-            return Ok(Err(Broken { seq: last + 1, problem }));
+            return Ok(Err(Broken {
+                seq: last + 1,
+                problem,
+            }));
         }
         if digest(&previous, &entry, &facts) != hash {
             let problem = "its hash does not fit: it or an entry before was changed".to_owned();
-            return Ok(Err(Broken { seq: entry.seq, problem }));
+            return Ok(Err(Broken {
+                seq: entry.seq,
+                problem,
+            }));
         }
         last = entry.seq;
         previous = hash;
     }
     let head: Option<(i64, Vec<u8>)> = connection
-        .query_row("SELECT seq, hash FROM journal_head", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .query_row("SELECT seq, hash FROM journal_head", [], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })
         .optional()?;
     match head {
         Some((seq, hash)) if seq == last && hash == previous => Ok(Ok(last)),
-        _ => Ok(Err(Broken { seq: last + 1, problem: "the end of the journal is cut off".into() })),
+        _ => Ok(Err(Broken {
+            seq: last + 1,
+            problem: "the end of the journal is cut off".into(),
+        })),
     }
 }
 

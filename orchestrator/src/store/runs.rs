@@ -38,7 +38,9 @@ pub struct Claimed {
 
 impl std::fmt::Debug for Claimed {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Claimed").field("run", &self.run.id).finish_non_exhaustive()
+        f.debug_struct("Claimed")
+            .field("run", &self.run.id)
+            .finish_non_exhaustive()
     }
 }
 
@@ -47,7 +49,11 @@ impl std::fmt::Debug for Claimed {
 pub fn claim(w: &mut Writer<'_>, wake: &str, slices: usize) -> Result<Claimed, StoreError> {
     let wake = wakes::get(w, wake)?.ok_or_else(|| Refusal::missing("wake"))?;
     let facts = snapshot::facts(w, &wake)?;
-    let state = scheduler::State { wakes: vec![facts], slices_free: slices, hindrance: None };
+    let state = scheduler::State {
+        wakes: vec![facts],
+        slices_free: slices,
+        hindrance: None,
+    };
     let verdict = scheduler::decide(&state, w.now);
     let start = matches!(verdict.first(), Some(scheduler::Decision::Start { .. }));
     if !start || wake.state != crate::model::WakeState::Queued {
@@ -77,14 +83,19 @@ pub fn claim(w: &mut Writer<'_>, wake: &str, slices: usize) -> Result<Claimed, S
     if let Err(rusqlite::Error::SqliteFailure(error, _)) = &inserted
         && error.code == rusqlite::ErrorCode::ConstraintViolation
     {
-        return Err(Refusal::conflict("run_exists", "a live run holds the ticket or the agent").into());
+        return Err(
+            Refusal::conflict("run_exists", "a live run holds the ticket or the agent").into(),
+        );
     }
     inserted?;
     w.execute(
         "INSERT INTO leases (run, epoch, expires_at) VALUES (?, 1, ?)",
         params![id, w.now + LEASE_MS],
     )?;
-    w.execute("UPDATE wakes SET state = 'started', run = ? WHERE id = ?", params![id, wake.id])?;
+    w.execute(
+        "UPDATE wakes SET state = 'started', run = ? WHERE id = ?",
+        params![id, wake.id],
+    )?;
     let about = About {
         company: Some(&agent.company),
         ticket: wake.ticket.as_deref(),
@@ -94,8 +105,19 @@ pub fn claim(w: &mut Writer<'_>, wake: &str, slices: usize) -> Result<Claimed, S
                         "slice": slice, "corrective": wake.corrective });
     w.note("run.claimed", about, facts)?;
     let checked_out = check_out_for(w, &id, &agent, wake.ticket.as_deref())?;
-    let ticket = wake.ticket.as_deref().map(|t| tickets::get(w, t, None)).transpose()?;
-    Ok(Claimed { run: get(w, &id)?, agent, ticket, checked_out, wake, token })
+    let ticket = wake
+        .ticket
+        .as_deref()
+        .map(|t| tickets::get(w, t, None))
+        .transpose()?;
+    Ok(Claimed {
+        run: get(w, &id)?,
+        agent,
+        ticket,
+        checked_out,
+        wake,
+        token,
+    })
 }
 
 /// The assignee's ready ticket is checked out for its run, so that the agent need not.
@@ -117,8 +139,16 @@ fn check_out_for(
              started_at = ifnull(started_at, ?) WHERE id = ?",
         params![run, w.now, w.now, id],
     )?;
-    let about = About { company: Some(&agent.company), ticket: Some(id), run: Some(run) };
-    w.note("ticket.checked_out", about, json!({ "agent": agent.id, "from": ticket.status }))?;
+    let about = About {
+        company: Some(&agent.company),
+        ticket: Some(id),
+        run: Some(run),
+    };
+    w.note(
+        "ticket.checked_out",
+        about,
+        json!({ "agent": agent.id, "from": ticket.status }),
+    )?;
     Ok(true)
 }
 
@@ -133,9 +163,16 @@ pub fn started(w: &mut Writer<'_>, id: &str, evidence: &Evidence) -> Result<(), 
     if changed == 0 {
         return Err(Refusal::conflict("run_not_starting", "the run has ended meanwhile").into());
     }
-    let about =
-        About { company: Some(&run.company), ticket: run.ticket.as_deref(), run: Some(id) };
-    w.note("run.started", about, json!({ "monitor_pid": evidence.monitor_pid }))?;
+    let about = About {
+        company: Some(&run.company),
+        ticket: run.ticket.as_deref(),
+        run: Some(id),
+    };
+    w.note(
+        "run.started",
+        about,
+        json!({ "monitor_pid": evidence.monitor_pid }),
+    )?;
     Ok(())
 }
 
@@ -163,8 +200,11 @@ pub fn ask_cancel(w: &mut Writer<'_>, id: &str) -> Result<Run, StoreError> {
     let run = get(w, id)?;
     if !run.cancel && matches!(run.status, RunStatus::Starting | RunStatus::Running) {
         w.execute("UPDATE runs SET cancel = 1 WHERE id = ?", [id])?;
-        let about =
-            About { company: Some(&run.company), ticket: run.ticket.as_deref(), run: Some(id) };
+        let about = About {
+            company: Some(&run.company),
+            ticket: run.ticket.as_deref(),
+            run: Some(id),
+        };
         w.note("run.cancel_asked", about, json!({}))?;
         w.kick = true;
     }
@@ -194,7 +234,9 @@ pub fn by_token(connection: &Connection, token: &str, now: i64) -> Result<Actor,
 
 /// A run that has ended writes nothing, however late its request arrives.
 pub(super) fn fence(w: &Writer<'_>) -> Result<(), StoreError> {
-    let Some(run) = w.actor.run() else { return Ok(()) };
+    let Some(run) = w.actor.run() else {
+        return Ok(());
+    };
     match get(w, run)?.status {
         RunStatus::Starting | RunStatus::Running => Ok(()),
         RunStatus::Ending
@@ -207,7 +249,8 @@ pub(super) fn fence(w: &Writer<'_>) -> Result<(), StoreError> {
 
 /// The run with this id.
 pub fn get(connection: &Connection, id: &str) -> Result<Run, StoreError> {
-    let mut statement = connection.prepare_cached(&format!("SELECT {RUN} FROM runs WHERE id = ?"))?;
+    let mut statement =
+        connection.prepare_cached(&format!("SELECT {RUN} FROM runs WHERE id = ?"))?;
     statement
         .query_row([id], run_row)
         .optional()?
@@ -249,7 +292,11 @@ fn new_token() -> Result<String, StoreError> {
     use std::fmt::Write as _;
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|_error| {
-        Refusal::new(503, "no_randomness", "the kernel gives no random bytes for a run token")
+        Refusal::new(
+            503,
+            "no_randomness",
+            "the kernel gives no random bytes for a run token",
+        )
     })?;
     let mut token = String::with_capacity(64);
     for byte in bytes {
@@ -265,9 +312,11 @@ fn free_slice(connection: &Connection, slices: usize) -> Result<i64, StoreError>
     let held = statement.query_map([], |row| row.get(0))?;
     let held: Vec<i64> = held.collect::<Result<_, _>>()?;
     let count = i64::try_from(slices).unwrap_or(i64::MAX);
-    (0..count).find(|slice| !held.contains(slice)).ok_or_else(|| {
-        Refusal::conflict("no_free_slice", "every slice of host ids is in use").into()
-    })
+    (0..count)
+        .find(|slice| !held.contains(slice))
+        .ok_or_else(|| {
+            Refusal::conflict("no_free_slice", "every slice of host ids is in use").into()
+        })
 }
 
 fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {

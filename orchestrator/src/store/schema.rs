@@ -37,14 +37,20 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
     let tx = connection
         .transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)
         .map_err(explain)?;
-    let version: i64 =
-        tx.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(explain)?;
-    let owner: i32 =
-        tx.pragma_query_value(None, "application_id", |row| row.get(0)).map_err(explain)?;
+    let version: i64 = tx
+        .pragma_query_value(None, "user_version", |row| row.get(0))
+        .map_err(explain)?;
+    let owner: i32 = tx
+        .pragma_query_value(None, "application_id", |row| row.get(0))
+        .map_err(explain)?;
     let tables: i64 = tx
         .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
         .map_err(explain)?;
-    let not_ours = if tables == 0 { owner != 0 } else { owner != APPLICATION_ID };
+    let not_ours = if tables == 0 {
+        owner != 0
+    } else {
+        owner != APPLICATION_ID
+    };
     if not_ours {
         return Err(StoreError::Unusable {
             path: path.to_owned(),
@@ -66,8 +72,10 @@ pub(super) fn migrate(connection: &mut Connection, path: &Path) -> Result<(), St
     for migration in pending {
         tx.execute_batch(migration).map_err(explain)?;
     }
-    tx.pragma_update(None, "application_id", APPLICATION_ID).map_err(explain)?;
-    tx.pragma_update(None, "user_version", MIGRATIONS.len() as i64).map_err(explain)?;
+    tx.pragma_update(None, "application_id", APPLICATION_ID)
+        .map_err(explain)?;
+    tx.pragma_update(None, "user_version", MIGRATIONS.len() as i64)
+        .map_err(explain)?;
     tx.commit().map_err(explain)
 }
 

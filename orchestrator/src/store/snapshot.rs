@@ -16,9 +16,16 @@ pub fn state(
         .prepare_cached("SELECT count(*) FROM runs WHERE slice_held = 1")?
         .query_row([], |row| row.get(0))?;
     let queued = wakes::all_queued(connection)?;
-    let facts = queued.iter().map(|wake| facts(connection, wake)).collect::<Result<_, _>>()?;
+    let facts = queued
+        .iter()
+        .map(|wake| facts(connection, wake))
+        .collect::<Result<_, _>>()?;
     let held = usize::try_from(held).unwrap_or(usize::MAX);
-    Ok(State { wakes: facts, slices_free: slices.saturating_sub(held), hindrance })
+    Ok(State {
+        wakes: facts,
+        slices_free: slices.saturating_sub(held),
+        hindrance,
+    })
 }
 
 /// The facts of one wake.

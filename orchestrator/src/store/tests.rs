@@ -7,7 +7,9 @@ use crate::model::agent::NewAgent;
 use crate::store::tickets::NewTicket;
 
 fn person() -> Actor {
-    Actor::User { name: "ann".to_owned() }
+    Actor::User {
+        name: "ann".to_owned(),
+    }
 }
 
 async fn with_ticket(store: &Store) -> String {
@@ -18,7 +20,10 @@ async fn with_ticket(store: &Store) -> String {
                 json!({ "name": "ada", "adapter": { "adapter": "process", "command": ["true"] } }),
             )?;
             agents::create(w, &company.id, new)?;
-            let new = NewTicket { title: "One".into(), ..NewTicket::default() };
+            let new = NewTicket {
+                title: "One".into(),
+                ..NewTicket::default()
+            };
             Ok(tickets::create(w, &company.id, new)?.ticket.id)
         })
         .await
@@ -35,13 +40,20 @@ async fn the_chain_verifies_and_a_changed_row_is_found() {
 
     // Even with the database in hand, the triggers have to be removed first.
     let raw = Connection::open(&path).unwrap();
-    assert!(raw.execute("UPDATE journal SET actor = 'user:eve' WHERE seq = 2", []).is_err());
-    raw.execute_batch("DROP TRIGGER journal_no_update; DROP TRIGGER journal_no_delete").unwrap();
-    raw.execute("UPDATE journal SET actor = 'user:eve' WHERE seq = 2", []).unwrap();
+    assert!(
+        raw.execute("UPDATE journal SET actor = 'user:eve' WHERE seq = 2", [])
+            .is_err()
+    );
+    raw.execute_batch("DROP TRIGGER journal_no_update; DROP TRIGGER journal_no_delete")
+        .unwrap();
+    raw.execute("UPDATE journal SET actor = 'user:eve' WHERE seq = 2", [])
+        .unwrap();
     assert_eq!(verify_file(&path).unwrap().unwrap_err().seq, 2);
-    raw.execute("UPDATE journal SET actor = 'user:ann' WHERE seq = 2", []).unwrap();
+    raw.execute("UPDATE journal SET actor = 'user:ann' WHERE seq = 2", [])
+        .unwrap();
     assert!(verify_file(&path).unwrap().is_ok());
-    raw.execute("DELETE FROM journal WHERE seq = 3", []).unwrap();
+    raw.execute("DELETE FROM journal WHERE seq = 3", [])
+        .unwrap();
     assert_eq!(verify_file(&path).unwrap().unwrap_err().seq, 3);
 }
 
@@ -61,7 +73,10 @@ async fn a_refused_change_leaves_nothing_behind() {
         .await;
     assert!(matches!(refused, Err(StoreError::Refused(_))));
     assert_eq!(verify_file(&path).unwrap().unwrap(), before);
-    let (count, _) = store.read(move |db| comments::cursor(db, &ticket)).await.unwrap();
+    let (count, _) = store
+        .read(move |db| comments::cursor(db, &ticket))
+        .await
+        .unwrap();
     assert_eq!(count, 0);
 }
 
@@ -91,12 +106,18 @@ async fn damaged_foreign_newer_and_locked_files_are_refused_with_a_hint() {
     assert!(say(&cut).contains("damaged"), "{}", say(&cut));
 
     let foreign = dir.path().join("foreign.db");
-    Connection::open(&foreign).unwrap().execute_batch("CREATE TABLE x (y)").unwrap();
+    Connection::open(&foreign)
+        .unwrap()
+        .execute_batch("CREATE TABLE x (y)")
+        .unwrap();
     assert!(say(&foreign).contains("not the orchestrator's"));
 
     let newer = dir.path().join("newer.db");
     drop(Store::open(&newer).unwrap());
-    Connection::open(&newer).unwrap().pragma_update(None, "user_version", 99).unwrap();
+    Connection::open(&newer)
+        .unwrap()
+        .pragma_update(None, "user_version", 99)
+        .unwrap();
     assert!(say(&newer).contains("version 99"));
 
     let missing = dir.path().join("no/such/dir/state.db");
@@ -114,7 +135,10 @@ async fn a_full_or_locked_database_claims_nothing() {
         assignee_agent_id: Some(Some("ada".to_owned())),
         ..tickets::Patch::default()
     };
-    store.write(person(), move |w| tickets::update(w, &ticket, assign)).await.unwrap();
+    store
+        .write(person(), move |w| tickets::update(w, &ticket, assign))
+        .await
+        .unwrap();
     let wake = store.read(wakes::all_queued).await.unwrap().remove(0).id;
 
     // No more pages than there are: what SQLite says when the disk is full.
@@ -134,8 +158,7 @@ async fn a_full_or_locked_database_claims_nothing() {
                 runs::claim(w, &id, 4)?;
                 Ok(())
             })
-            .await
-            .map(|()| ());
+            .await;
         if outcome.is_err() {
             break;
         }
@@ -144,8 +167,16 @@ async fn a_full_or_locked_database_claims_nothing() {
     assert!(store.read(runs::holding).await.unwrap().is_empty());
     store.write(Actor::System, limit("1000000")).await.unwrap();
     let id = wake.clone();
-    store.write(Actor::System, move |w| runs::claim(w, &id, 4)).await.unwrap();
+    store
+        .write(Actor::System, move |w| runs::claim(w, &id, 4))
+        .await
+        .unwrap();
     // The same wake never becomes a second run.
-    assert!(store.write(Actor::System, move |w| runs::claim(w, &wake, 4)).await.is_err());
+    assert!(
+        store
+            .write(Actor::System, move |w| runs::claim(w, &wake, 4))
+            .await
+            .is_err()
+    );
     assert_eq!(store.read(runs::holding).await.unwrap().len(), 1);
 }

@@ -89,7 +89,10 @@ pub fn list(
             " AND (identifier LIKE ? ESCAPE '\\' OR title LIKE ? ESCAPE '\\'
                OR description LIKE ? ESCAPE '\\')",
         );
-        let escaped = text.replace('\\', "\\\\").replace('%', "\\%").replace('_', "\\_");
+        let escaped = text
+            .replace('\\', "\\\\")
+            .replace('%', "\\%")
+            .replace('_', "\\_");
         for _ in 0..3 {
             values.push(format!("%{escaped}%").into());
         }
@@ -129,12 +132,20 @@ const URGENCY: &str = "CASE status WHEN 'in_progress' THEN 0 WHEN 'in_review' TH
 
 /// The tickets that block this one.
 pub fn blockers(connection: &Connection, ticket: &str) -> Result<Vec<Ticket>, StoreError> {
-    related(connection, "SELECT blocker FROM blockers WHERE ticket = ?", ticket)
+    related(
+        connection,
+        "SELECT blocker FROM blockers WHERE ticket = ?",
+        ticket,
+    )
 }
 
 /// The tickets that this one blocks.
 pub fn blocked_by_it(connection: &Connection, ticket: &str) -> Result<Vec<Ticket>, StoreError> {
-    related(connection, "SELECT ticket FROM blockers WHERE blocker = ?", ticket)
+    related(
+        connection,
+        "SELECT ticket FROM blockers WHERE blocker = ?",
+        ticket,
+    )
 }
 
 /// The blockers that are not done. A cancelled blocker stays one until somebody removes it.

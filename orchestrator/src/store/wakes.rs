@@ -75,7 +75,11 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         cap: QUEUE,
     };
     let admission = admission::judge(facts);
-    let about = About { company: Some(&agent.company), ticket: ask.ticket.as_deref(), run: None };
+    let about = About {
+        company: Some(&agent.company),
+        ticket: ask.ticket.as_deref(),
+        run: None,
+    };
     match &admission {
         Admission::Queue => {
             let id = insert(w, &ask, &agent.company, WakeState::Queued, None, None)?;
@@ -86,16 +90,25 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         Admission::MergeInto(into) => {
             let id = insert(w, &ask, &agent.company, WakeState::Merged, Some(into), None)?;
             absorb(w, into, &ask)?;
-            let facts = json!({ "wake": id, "into": into, "agent": agent.id, "reason": ask.reason });
+            let facts =
+                json!({ "wake": id, "into": into, "agent": agent.id, "reason": ask.reason });
             w.note("wake.merged", about, facts)?;
         }
         Admission::MergeIntoRun(run) => {
             let id = insert(w, &ask, &agent.company, WakeState::Merged, None, Some(run))?;
             let facts = json!({ "wake": id, "run": run, "agent": agent.id, "reason": ask.reason });
-            w.note("wake.merged", About { run: Some(run), ..about }, facts)?;
+            w.note(
+                "wake.merged",
+                About {
+                    run: Some(run),
+                    ..about
+                },
+                facts,
+            )?;
         }
         Admission::Refuse { gate, fact } => {
-            let facts = json!({ "agent": agent.id, "reason": ask.reason, "gate": gate, "fact": fact });
+            let facts =
+                json!({ "agent": agent.id, "reason": ask.reason, "gate": gate, "fact": fact });
             w.note("wake.refused", about, facts)?;
         }
     }
@@ -140,15 +153,24 @@ pub fn drop_wake(w: &mut Writer<'_>, wake: &Wake, note: &str) -> Result<bool, St
     if changed == 0 {
         return Ok(false);
     }
-    let about =
-        About { company: Some(&wake.company), ticket: wake.ticket.as_deref(), run: None };
-    w.note("wake.dropped", about, json!({ "wake": wake.id, "agent": wake.agent, "why": note }))?;
+    let about = About {
+        company: Some(&wake.company),
+        ticket: wake.ticket.as_deref(),
+        run: None,
+    };
+    w.note(
+        "wake.dropped",
+        about,
+        json!({ "wake": wake.id, "agent": wake.agent, "why": note }),
+    )?;
     Ok(true)
 }
 
 /// Puts a started wake back, because nothing of its run ever began.
 pub(super) fn requeue(w: &mut Writer<'_>, id: &str, not_before: Millis) -> Result<(), StoreError> {
-    let Some(wake) = get(w, id)? else { return Ok(()) };
+    let Some(wake) = get(w, id)? else {
+        return Ok(());
+    };
     match queued(w, &wake.agent, wake.ticket.as_deref())? {
         Some(other) => {
             w.execute(
@@ -184,21 +206,25 @@ pub fn queued(
         "SELECT {WAKE} FROM wakes
          WHERE agent = ? AND ifnull(ticket, '') = ifnull(?, '') AND state = 'queued'"
     ))?;
-    Ok(statement.query_row(params![agent, ticket], wake_row).optional()?)
+    Ok(statement
+        .query_row(params![agent, ticket], wake_row)
+        .optional()?)
 }
 
 /// All queued wakes, oldest first.
 pub fn all_queued(connection: &Connection) -> Result<Vec<Wake>, StoreError> {
-    let mut statement = connection
-        .prepare_cached(&format!("SELECT {WAKE} FROM wakes WHERE state = 'queued' ORDER BY seq"))?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {WAKE} FROM wakes WHERE state = 'queued' ORDER BY seq"
+    ))?;
     let rows = statement.query_map([], wake_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// All wakes of a ticket, oldest first.
 pub fn of_ticket(connection: &Connection, ticket: &str) -> Result<Vec<Wake>, StoreError> {
-    let mut statement = connection
-        .prepare_cached(&format!("SELECT {WAKE} FROM wakes WHERE ticket = ? ORDER BY seq"))?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {WAKE} FROM wakes WHERE ticket = ? ORDER BY seq"
+    ))?;
     let rows = statement.query_map([ticket], wake_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
 }
@@ -239,7 +265,9 @@ fn insert(
 
 /// What a merged wake adds to the one that waits: its comment, and the corrective mark.
 fn absorb(w: &Writer<'_>, into: &str, ask: &Ask) -> Result<(), StoreError> {
-    let Some(waiting) = get(w, into)? else { return Ok(()) };
+    let Some(waiting) = get(w, into)? else {
+        return Ok(());
+    };
     let mut comments = waiting.comments;
     comments.extend(ask.comment.clone());
     let excess = comments.len().saturating_sub(64);

@@ -28,7 +28,10 @@ impl Worker {
                 }
             })
             .map_err(|_error| StoreError::Gone)?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self {
+            jobs: Some(jobs),
+            thread: Some(thread),
+        })
     }
 
     /// Runs `work` on the thread. A panic in it is contained: the transaction rolls back when it

@@ -35,7 +35,8 @@ pub(super) async fn out<E: Engine, H: Homes>(
     };
     let outcome = match begin(&shared, &run, &claimed, &cancel).await {
         Ok((mut running, open)) => {
-            let outcome = watch_over(&shared, &run, &claimed, &open, &mut running, &mut cancel).await;
+            let outcome =
+                watch_over(&shared, &run, &claimed, &open, &mut running, &mut cancel).await;
             running.kill();
             outcome
         }
@@ -53,27 +54,42 @@ async fn begin<E: Engine, H: Homes>(
     cancel: &Cancel,
 ) -> Result<(Running, OpenRun), Outcome> {
     let company = claimed.run.company.clone();
-    let company = shared.store.read(move |db| agents::company(db, &company, None)).await;
+    let company = shared
+        .store
+        .read(move |db| agents::company(db, &company, None))
+        .await;
     let company = company.map_err(|error| failed(chain(&error)))?;
     let open = open_run(shared, run, claimed, &company.prefix).map_err(failed)?;
     let opened = shared.gate.open(&open).await.map_err(|error| {
         let reason = format!("the gate did not open the run: {}", chain(&error));
-        Outcome { retry: error.may_pass(), ..failed(reason) }
+        Outcome {
+            retry: error.may_pass(),
+            ..failed(reason)
+        }
     })?;
-    let spec = spec(shared, run, claimed, &company.name, &opened).await.map_err(failed)?;
+    let spec = spec(shared, run, claimed, &company.name, &opened)
+        .await
+        .map_err(failed)?;
     if let Some(why) = cancel.borrow().clone() {
         return Err(cancelled(None, why));
     }
-    let running = shared.engine.start(spec).await.map_err(|error| match error {
-        EngineError::Refused(_) | EngineError::Start(_) | EngineError::Unreadable(_) => {
-            failed(chain(&error))
-        }
-    })?;
+    let running = shared
+        .engine
+        .start(spec)
+        .await
+        .map_err(|error| match error {
+            EngineError::Refused(_) | EngineError::Start(_) | EngineError::Unreadable(_) => {
+                failed(chain(&error))
+            }
+        })?;
     let (id, evidence) = (claimed.run.id.clone(), running.evidence.clone());
     let started = move |w: &mut Writer<'_>| runs::started(w, &id, &evidence);
     if let Err(error) = shared.store.write(Actor::System, started).await {
         running.kill();
-        return Err(failed(format!("the start could not be recorded: {}", chain(&error))));
+        return Err(failed(format!(
+            "the start could not be recorded: {}",
+            chain(&error)
+        )));
     }
     tracing::info!(run = %run, "run started");
     Ok((running, open))
@@ -88,7 +104,12 @@ async fn watch_over<E: Engine, H: Homes>(
     running: &mut Running,
     cancel: &mut Cancel,
 ) -> Outcome {
-    let seconds = claimed.agent.adapter.process().timeout_seconds.unwrap_or(DEFAULT_TIMEOUT);
+    let seconds = claimed
+        .agent
+        .adapter
+        .process()
+        .timeout_seconds
+        .unwrap_or(DEFAULT_TIMEOUT);
     let deadline = Instant::now() + Duration::from_secs(seconds.min(30 * 24 * 3600));
     let every = shared.settings.extend;
     let mut ticks = interval_at(Instant::now() + every, every);
@@ -107,7 +128,9 @@ async fn watch_over<E: Engine, H: Homes>(
             },
         };
         running.kill();
-        let exit = tokio::time::timeout(Duration::from_secs(10), running.wait()).await.ok();
+        let exit = tokio::time::timeout(Duration::from_secs(10), running.wait())
+            .await
+            .ok();
         return cancelled(exit, why);
     }
 }
@@ -126,23 +149,33 @@ async fn extend<E: Engine, H: Homes>(
     open: &OpenRun,
 ) -> Result<(), Outcome> {
     let id = run.to_string();
-    let live = shared.store.write(Actor::System, move |w| runs::extend(w, &id)).await;
+    let live = shared
+        .store
+        .write(Actor::System, move |w| runs::extend(w, &id))
+        .await;
     match live {
         Ok(true) => {}
         Ok(false) => return Err(failed("the run was ended by somebody else".to_owned())),
         Err(error) => {
-            return Err(failed(format!("its lease could not be kept: {}", chain(&error))));
+            return Err(failed(format!(
+                "its lease could not be kept: {}",
+                chain(&error)
+            )));
         }
     }
     match shared.gate.extend(run, open.epoch).await {
         Ok(()) => Ok(()),
-        Err(GateError::Refused { status: 404 | 409 | 410, .. }) => {
-            match shared.gate.open(open).await {
-                Ok(_) => Ok(()),
-                Err(error) if error.may_pass() => Ok(()),
-                Err(error) => Err(failed(format!("the gate closed the run: {}", chain(&error)))),
-            }
-        }
+        Err(GateError::Refused {
+            status: 404 | 409 | 410,
+            ..
+        }) => match shared.gate.open(open).await {
+            Ok(_) => Ok(()),
+            Err(error) if error.may_pass() => Ok(()),
+            Err(error) => Err(failed(format!(
+                "the gate closed the run: {}",
+                chain(&error)
+            ))),
+        },
         Err(error) => {
             // Without the gate nothing leaves; its own lease ends the run there if this lasts.
             tracing::warn!(run = %run, error = chain(&error), "the gate's lease was not extended");
@@ -176,7 +209,10 @@ pub(super) async fn end<E: Engine, H: Homes>(
         tracing::warn!(run = %run, error, "the run's workspace was not removed");
     }
     let id = row.id.clone();
-    persist(shared, "the run's end", move |w| runs::finish(w, &id).map(|_run| ())).await;
+    persist(shared, "the run's end", move |w| {
+        runs::finish(w, &id).map(|_run| ())
+    })
+    .await;
 }
 
 /// Writes until it is written: a full disk must not leave a run half ended.
@@ -207,7 +243,10 @@ async fn gone<E: Engine, H: Homes>(shared: &Arc<Shared<E, H>>, run: &RunId) {
     loop {
         let (engine, owned) = (Arc::clone(&shared.engine), run.clone());
         let id = run.to_string();
-        let known = shared.store.read(move |db| Ok(runs::get(db, &id)?.evidence)).await;
+        let known = shared
+            .store
+            .read(move |db| Ok(runs::get(db, &id)?.evidence))
+            .await;
         let verdict = match known {
             Ok(known) => {
                 let look = move || {
@@ -215,7 +254,9 @@ async fn gone<E: Engine, H: Homes>(shared: &Arc<Shared<E, H>>, run: &RunId) {
                         Some(evidence) => Some(evidence),
                         None => engine.leftover(&owned)?,
                     };
-                    let Some(evidence) = evidence else { return Ok(true) };
+                    let Some(evidence) = evidence else {
+                        return Ok(true);
+                    };
                     if engine.proven_gone(&evidence)? {
                         return Ok(true);
                     }
@@ -253,7 +294,10 @@ fn open_run<E, H>(
         Grant::new(
             company,
             agent,
-            claimed.ticket.as_ref().map(|ticket| ticket.identifier.as_str()),
+            claimed
+                .ticket
+                .as_ref()
+                .map(|ticket| ticket.identifier.as_str()),
             run.clone(),
             &claimed.agent.profile,
         )
@@ -288,7 +332,9 @@ async fn spec<E: Engine, H: Homes>(
     tokio::fs::create_dir_all(&directory)
         .await
         .map_err(|error| format!("{}: {error}", directory.display()))?;
-    let told = environ::told(&shared.store, claimed).await.map_err(|error| chain(&error))?;
+    let told = environ::told(&shared.store, claimed)
+        .await
+        .map_err(|error| chain(&error))?;
     let process = claimed.agent.adapter.process();
     Ok(RunSpec {
         run: run.clone(),
@@ -307,20 +353,45 @@ async fn spec<E: Engine, H: Homes>(
 
 fn of_exit(exit: Exit) -> Outcome {
     let (status, reason) = match exit {
-        Exit::Code(0) => (RunStatus::Succeeded, "the command ended with exit code 0".to_owned()),
-        Exit::Code(code) => (RunStatus::Failed, format!("the command ended with exit code {code}")),
-        Exit::Signal(signal) => {
-            (RunStatus::Failed, format!("the command was ended by signal {signal}"))
-        }
-        Exit::Unknown => (RunStatus::Lost, "how the command ended is not known".to_owned()),
+        Exit::Code(0) => (
+            RunStatus::Succeeded,
+            "the command ended with exit code 0".to_owned(),
+        ),
+        Exit::Code(code) => (
+            RunStatus::Failed,
+            format!("the command ended with exit code {code}"),
+        ),
+        Exit::Signal(signal) => (
+            RunStatus::Failed,
+            format!("the command was ended by signal {signal}"),
+        ),
+        Exit::Unknown => (
+            RunStatus::Lost,
+            "how the command ended is not known".to_owned(),
+        ),
     };
-    Outcome { status, exit: Some(exit), reason, retry: false }
+    Outcome {
+        status,
+        exit: Some(exit),
+        reason,
+        retry: false,
+    }
 }
 
 fn failed(reason: String) -> Outcome {
-    Outcome { status: RunStatus::Failed, exit: None, reason, retry: false }
+    Outcome {
+        status: RunStatus::Failed,
+        exit: None,
+        reason,
+        retry: false,
+    }
 }
 
 fn cancelled(exit: Option<Exit>, reason: String) -> Outcome {
-    Outcome { status: RunStatus::Cancelled, exit, reason, retry: false }
+    Outcome {
+        status: RunStatus::Cancelled,
+        exit,
+        reason,
+        retry: false,
+    }
 }

@@ -41,7 +41,9 @@ pub(super) async fn told(store: &Store, claimed: &Claimed) -> Result<Told, Store
     let (ticket, ids) = (claimed.run.ticket.clone(), claimed.wake.comments.clone());
     let woken_by = store
         .read(move |db| {
-            let Some(ticket) = ticket else { return Ok(Vec::new()) };
+            let Some(ticket) = ticket else {
+                return Ok(Vec::new());
+            };
             let mut found = Vec::new();
             for id in ids.iter().rev().take(COMMENTS).rev() {
                 match comments::get(db, &ticket, id) {
@@ -53,7 +55,10 @@ pub(super) async fn told(store: &Store, claimed: &Claimed) -> Result<Told, Store
             Ok(found)
         })
         .await?;
-    Ok(Told { payload: payload(claimed, &woken_by), latest: claimed.wake.comments.last().cloned() })
+    Ok(Told {
+        payload: payload(claimed, &woken_by),
+        latest: claimed.wake.comments.last().cloned(),
+    })
 }
 
 /// The complete environment of the run's command.
@@ -61,7 +66,10 @@ pub(super) fn variables(claimed: &Claimed, told: &Told, trust: &Path) -> Vec<(St
     let mut all = environment::base();
     all.extend(environment::client_families_at(PROXY, TRUST, trust));
     let own = &claimed.agent.adapter.process().env;
-    all.extend(own.iter().map(|(name, value)| (name.clone(), value.clone())));
+    all.extend(
+        own.iter()
+            .map(|(name, value)| (name.clone(), value.clone())),
+    );
     let mut ours: Vec<(&str, String)> = vec![
         ("PAPERCLIP_AGENT_ID", claimed.agent.id.clone()),
         ("PAPERCLIP_COMPANY_ID", claimed.run.company.clone()),
@@ -69,13 +77,21 @@ pub(super) fn variables(claimed: &Claimed, told: &Told, trust: &Path) -> Vec<(St
         ("PAPERCLIP_RUNTIME_API_URL", BOARD.to_owned()),
         ("PAPERCLIP_RUN_ID", claimed.run.id.clone()),
         ("PAPERCLIP_API_KEY", KEY.to_owned()),
-        ("PAPERCLIP_WAKE_REASON", claimed.wake.reason.as_str().to_owned()),
+        (
+            "PAPERCLIP_WAKE_REASON",
+            claimed.wake.reason.as_str().to_owned(),
+        ),
         ("PAPERCLIP_WAKE_PAYLOAD_JSON", told.payload.to_string()),
         ("PAPERCLIP_WORKSPACE_CWD", "/work".to_owned()),
         ("PAPERCLIP_WORKSPACE_SOURCE", "run".to_owned()),
         ("AGENT_HOME", "/home/agent".to_owned()),
     ];
-    for name in ["SCRATCH_DIR", "RUN_SCRATCH_DIR", "TASK_SCRATCH_DIR", "TMPDIR"] {
+    for name in [
+        "SCRATCH_DIR",
+        "RUN_SCRATCH_DIR",
+        "TASK_SCRATCH_DIR",
+        "TMPDIR",
+    ] {
         all.push((format!("PAPERCLIP_{name}"), "/tmp".to_owned()));
     }
     for name in ["TMPDIR", "TMP", "TEMP"] {
@@ -89,7 +105,10 @@ pub(super) fn variables(claimed: &Claimed, told: &Told, trust: &Path) -> Vec<(St
     if let Some(comment) = &told.latest {
         ours.push(("PAPERCLIP_WAKE_COMMENT_ID", comment.clone()));
     }
-    all.extend(ours.into_iter().map(|(name, value)| (name.to_owned(), value)));
+    all.extend(
+        ours.into_iter()
+            .map(|(name, value)| (name.to_owned(), value)),
+    );
     last_of_each(all)
 }
 
@@ -142,7 +161,10 @@ fn payload(claimed: &Claimed, woken_by: &[Comment]) -> Value {
         }));
     }
     let issue = claimed.ticket.as_ref().map(|ticket| {
-        let description = ticket.description.as_deref().map(|text| cut(text, DESCRIPTION));
+        let description = ticket
+            .description
+            .as_deref()
+            .map(|text| cut(text, DESCRIPTION));
         let full = ticket.description.as_ref().map_or(0, String::len);
         truncated |= description.as_ref().is_some_and(|text| text.len() < full);
         json!({

@@ -30,7 +30,9 @@ pub(super) async fn start<E: Engine, H: Homes>(
 }
 
 async fn finish<E: Engine, H: Homes>(shared: Arc<Shared<E, H>>, row: Run) {
-    let Ok(run) = RunId::parse(&row.id) else { return };
+    let Ok(run) = RunId::parse(&row.id) else {
+        return;
+    };
     let outcome = Outcome {
         status: RunStatus::Lost,
         exit: None,

@@ -33,8 +33,22 @@ pub(super) fn items(records: &[Value], run: &str) -> Vec<(Millis, Value)> {
 fn item(kind: &str, record: &Value, run: &str, at: Millis) -> Value {
     let mut facts = json!({});
     for field in [
-        "id", "verdict", "code", "rule", "credential", "scheme", "authority", "method", "path", "facts",
-        "status", "bytes_in", "bytes_out", "ms", "reason", "policy_hash",
+        "id",
+        "verdict",
+        "code",
+        "rule",
+        "credential",
+        "scheme",
+        "authority",
+        "method",
+        "path",
+        "facts",
+        "status",
+        "bytes_in",
+        "bytes_out",
+        "ms",
+        "reason",
+        "policy_hash",
     ] {
         if !record[field].is_null() {
             facts[field] = record[field].clone();

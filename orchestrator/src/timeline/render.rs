@@ -6,20 +6,36 @@ use serde_json::Value;
 
 /// Control characters in what agents wrote must not reach a terminal.
 fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
+    text.chars()
+        .map(|c| {
+            if c.is_control() && c != '\n' {
+                '\u{fffd}'
+            } else {
+                c
+            }
+        })
+        .collect()
 }
 
 /// The whole timeline.
 #[must_use]
 pub fn text(timeline: &Value) -> String {
     let issue = &timeline["issue"];
-    let mut out = format!("{} {} [{}]\n", word(&issue["identifier"]), word(&issue["title"]), word(&issue["status"]));
+    let mut out = format!(
+        "{} {} [{}]\n",
+        word(&issue["identifier"]),
+        word(&issue["title"]),
+        word(&issue["status"])
+    );
     for item in timeline["items"].as_array().into_iter().flatten() {
         let at = word(&item["at"]);
         let clock = at.get(11..23).unwrap_or(&at).to_owned();
         let (line, beneath) = describe(item);
         let actor = word(&item["actor"]);
-        let run = item["runId"].as_str().map(|run| format!(" (run {run})")).unwrap_or_default();
+        let run = item["runId"]
+            .as_str()
+            .map(|run| format!(" (run {run})"))
+            .unwrap_or_default();
         // Writing to a String cannot fail.
         let _infallible = writeln!(out, "{clock}  {actor:<18} {line}{run}");
         for text in beneath.lines() {
@@ -43,7 +59,11 @@ fn describe(item: &Value) -> (String, String) {
         "ticket.released" => "released the ticket".to_owned(),
         "ticket.parked" => format!("parked the ticket: {}", word(&facts["why"])),
         "comment.written" => "commented".to_owned(),
-        "document.written" => format!("wrote document {} revision {}", word(&facts["key"]), facts["number"]),
+        "document.written" => format!(
+            "wrote document {} revision {}",
+            word(&facts["key"]),
+            facts["number"]
+        ),
         "wake.queued" => format!("woke the agent: {}", reason()),
         "wake.merged" => format!("wake merged into the one that waits: {}", reason()),
         "wake.refused" => format!("no wake ({}): {}", reason(), word(&facts["fact"])),
@@ -51,7 +71,10 @@ fn describe(item: &Value) -> (String, String) {
         "run.claimed" => format!("claimed a run for {}", reason()),
         "run.started" => "run started in its container".to_owned(),
         "run.cancel_asked" => "asked to stop the run".to_owned(),
-        "run.ending" => format!("run ending: {}; its token is dead", word(&facts["outcome"]["reason"])),
+        "run.ending" => format!(
+            "run ending: {}; its token is dead",
+            word(&facts["outcome"]["reason"])
+        ),
         "run.ended" => format!("run {}: {}", word(&facts["status"]), reason()),
         "egress.allowed" => egress("allowed", facts),
         "egress.refused" => egress("REFUSED", facts),
@@ -62,7 +85,12 @@ fn describe(item: &Value) -> (String, String) {
 }
 
 fn egress(verdict: &str, facts: &Value) -> String {
-    let mut line = format!("{verdict} {} {}{}", word(&facts["method"]), word(&facts["authority"]), word(&facts["path"]));
+    let mut line = format!(
+        "{verdict} {} {}{}",
+        word(&facts["method"]),
+        word(&facts["authority"]),
+        word(&facts["path"])
+    );
     let parts = [
         ("code", "code"),
         ("rule", "rule"),

@@ -1,6 +1,8 @@
 //! The board end to end, with a scripted engine and a stand-in gate: real sockets, real database,
 //! real scheduler and supervisor; no container.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
+
 mod api;
 mod heartbeat;
 mod race;

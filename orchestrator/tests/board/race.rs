@@ -22,21 +22,33 @@ async fn race(count: usize) {
         .iter()
         .map(|run| {
             let token = world.gate.lock().unwrap().tokens[run].clone();
-            Agent { world: &world, run: run.clone(), token }
+            Agent {
+                world: &world,
+                run: run.clone(),
+                token,
+            }
         })
         .collect();
     let target = format!("/api/issues/{prize}/checkout");
     let body = json!({ "expectedStatuses": ["todo", "backlog"] });
     // All at once, over real sockets.
-    let answers =
-        join_all(agents.iter().map(|a| a.ask("POST", &target, body.clone())).collect()).await;
+    let answers = join_all(
+        agents
+            .iter()
+            .map(|a| a.ask("POST", &target, body.clone()))
+            .collect(),
+    )
+    .await;
     let won: Vec<usize> = (0..count).filter(|i| answers[*i].status == 200).collect();
     assert_eq!(won.len(), 1, "{answers:?}");
     for answer in answers.iter().filter(|answer| answer.status != 200) {
         assert_eq!(answer.status, 409, "{answer:?}");
         assert_eq!(answer.body["error"], "Issue checkout conflict");
         assert_eq!(answer.body["details"]["issueId"], json!(prize));
-        assert_eq!(answer.body["details"]["checkoutRunId"], json!(agents[won[0]].run));
+        assert_eq!(
+            answer.body["details"]["checkoutRunId"],
+            json!(agents[won[0]].run)
+        );
     }
     // The winner again is the winner.
     let again = agents[won[0]].ask("POST", &target, body).await;
@@ -60,7 +72,11 @@ async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
                 }
             }
         }
-        if waiting { std::task::Poll::Pending } else { std::task::Poll::Ready(()) }
+        if waiting {
+            std::task::Poll::Pending
+        } else {
+            std::task::Poll::Ready(())
+        }
     })
     .await;
     outputs.into_iter().flatten().collect()

@@ -9,7 +9,9 @@ use crate::support::{World, eventually};
 async fn after_a_crash_no_second_run_starts_before_the_first_is_proven_gone() {
     let world = World::new().await;
     let ada = world.agent("ada").await;
-    let ticket = world.ticket(json!({ "title": "one", "assigneeAgentId": ada })).await;
+    let ticket = world
+        .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+        .await;
     let (run, token) = {
         let run = world.next_run(&[]).await;
         (run.run.clone(), run.token.clone())
@@ -17,14 +19,18 @@ async fn after_a_crash_no_second_run_starts_before_the_first_is_proven_gone() {
     world.engine.0.lock().unwrap().stubborn.push(run.clone());
     // A person asks for more meanwhile: this wake waits through the crash.
     let comments = format!("/api/issues/{ticket}/comments");
-    world.person("POST", &comments, json!({ "body": "and this" })).await;
+    world
+        .person("POST", &comments, json!({ "body": "and this" }))
+        .await;
 
     let mut world = world.killed_and_reborn().await;
     world.start();
     eventually("the old token is dead", || async {
         let bearer = format!("Bearer {token}");
         let headers = [("authorization", bearer.as_str())];
-        let answer = world.call("board.sock", "GET", "/api/agents/me", &headers, b"").await;
+        let answer = world
+            .call("board.sock", "GET", "/api/agents/me", &headers, b"")
+            .await;
         (answer.status == 401).then_some(())
     })
     .await;
@@ -33,7 +39,10 @@ async fn after_a_crash_no_second_run_starts_before_the_first_is_proven_gone() {
     })
     .await;
     assert_eq!(world.run(&run).await["status"], "ending");
-    let why = world.person("GET", &format!("/api/issues/{ticket}/why"), json!({})).await.body;
+    let why = world
+        .person("GET", &format!("/api/issues/{ticket}/why"), json!({}))
+        .await
+        .body;
     assert_eq!(why["liveRun"], json!(run), "{why}");
     assert_eq!(world.engine.started().len(), 1);
 
@@ -41,8 +50,17 @@ async fn after_a_crash_no_second_run_starts_before_the_first_is_proven_gone() {
     let row = world.ended(&run).await;
     assert_eq!(row["status"], "lost");
     let second = world.next_run(&[&run]).await;
-    let seen = world.person("GET", &format!("{comments}?order=asc"), json!({})).await.body;
-    assert!(seen.as_array().unwrap().iter().any(|c| c["authorType"] == "system"), "{seen}");
+    let seen = world
+        .person("GET", &format!("{comments}?order=asc"), json!({}))
+        .await
+        .body;
+    assert!(
+        seen.as_array()
+            .unwrap()
+            .iter()
+            .any(|c| c["authorType"] == "system"),
+        "{seen}"
+    );
     second.done(&ticket).await;
     world.at_rest().await;
     assert_eq!(world.engine.started().len(), 2);
@@ -52,7 +70,9 @@ async fn after_a_crash_no_second_run_starts_before_the_first_is_proven_gone() {
 async fn after_a_crash_the_ticket_is_parked_with_its_reason_and_nothing_starts_by_itself() {
     let world = World::new().await;
     let ada = world.agent("ada").await;
-    let ticket = world.ticket(json!({ "title": "one", "assigneeAgentId": ada })).await;
+    let ticket = world
+        .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+        .await;
     let run = world.next_run(&[]).await.run;
     let mut world = world.killed_and_reborn().await;
     world.start();
@@ -71,10 +91,16 @@ async fn after_a_crash_the_ticket_is_parked_with_its_reason_and_nothing_starts_b
 async fn an_orderly_stop_ends_its_runs() {
     let world = World::new().await;
     let ada = world.agent("ada").await;
-    world.ticket(json!({ "title": "one", "assigneeAgentId": ada })).await;
+    world
+        .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+        .await;
     world.next_run(&[]).await;
     let world = world.stopped().await;
-    let left = world.store.read(orchestrator::store::runs::holding).await.unwrap();
+    let left = world
+        .store
+        .read(orchestrator::store::runs::holding)
+        .await
+        .unwrap();
     assert!(left.is_empty(), "{left:?}");
     assert!(world.engine.0.lock().unwrap().alive.is_empty());
 }
@@ -83,11 +109,21 @@ async fn an_orderly_stop_ends_its_runs() {
 async fn a_run_stopped_by_reassigning_is_gone_before_the_next_agent_starts() {
     let world = World::new().await;
     let (ada, bob) = (world.agent("ada").await, world.agent("bob").await);
-    let ticket = world.ticket(json!({ "title": "one", "assigneeAgentId": ada })).await;
+    let ticket = world
+        .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+        .await;
     let first = world.next_run(&[]).await;
-    world.engine.0.lock().unwrap().stubborn.push(first.run.clone());
+    world
+        .engine
+        .0
+        .lock()
+        .unwrap()
+        .stubborn
+        .push(first.run.clone());
     let assign = json!({ "assigneeAgentId": bob });
-    let changed = world.person("PATCH", &format!("/api/issues/{ticket}"), assign).await;
+    let changed = world
+        .person("PATCH", &format!("/api/issues/{ticket}"), assign)
+        .await;
     assert_eq!(changed.status, 200);
     eventually("the old token is dead", || async {
         let answer = first.ask("GET", "/api/agents/me", json!({})).await;

@@ -10,7 +10,9 @@ use axum::extract::{Path, Query, State};
 use axum::routing::{get, post, put};
 use axum::{Json, Router};
 use orchestrator::api::{self, Board, Entrance};
-use orchestrator::container::{Engine, EngineError, Evidence, Exit, Limits, RunSpec, Running, Slice};
+use orchestrator::container::{
+    Engine, EngineError, Evidence, Exit, Limits, RunSpec, Running, Slice,
+};
 use orchestrator::gate_client::GateClient;
 use orchestrator::store::Store;
 use orchestrator::supervise::{Homes, Settings, Supervisor};
@@ -51,7 +53,13 @@ impl Script {
     }
 
     pub(crate) fn started(&self) -> Vec<String> {
-        self.0.lock().unwrap().started.iter().map(|spec| spec.run.to_string()).collect()
+        self.0
+            .lock()
+            .unwrap()
+            .started
+            .iter()
+            .map(|spec| spec.run.to_string())
+            .collect()
     }
 
     /// At the end the stubborn processes die after all.
@@ -83,12 +91,17 @@ impl Engine for Script {
         machine.alive.push(run.to_string());
         machine.exits.insert(run.to_string(), sender);
         let (script, id) = (self.clone(), run.to_string());
-        Ok(Running::new(evidence(&run), receiver, move || script.exit(&id, Exit::Signal(9))))
+        Ok(Running::new(evidence(&run), receiver, move || {
+            script.exit(&id, Exit::Signal(9))
+        }))
     }
 
     fn leftover(&self, run: &RunId) -> Result<Option<Evidence>, EngineError> {
         let machine = self.0.lock().unwrap();
-        Ok(machine.alive.contains(&run.to_string()).then(|| evidence(run)))
+        Ok(machine
+            .alive
+            .contains(&run.to_string())
+            .then(|| evidence(run)))
     }
 
     fn proven_gone(&self, evidence: &Evidence) -> Result<bool, EngineError> {
@@ -135,7 +148,8 @@ pub(crate) type Gate = Arc<Mutex<GateState>>;
 fn gate_router(gate: Gate) -> Router {
     let open = |State(gate): State<Gate>, Path(run): Path<String>, Json(open): Json<OpenRun>| async move {
         let mut gate = gate.lock().unwrap();
-        gate.tokens.insert(run.clone(), open.board_token.clone().unwrap());
+        gate.tokens
+            .insert(run.clone(), open.board_token.clone().unwrap());
         let opened = OpenedRun {
             socket_dir: format!("/nonexistent/{run}"),
             socket: format!("/nonexistent/{run}/gate.sock"),
@@ -155,17 +169,27 @@ fn gate_router(gate: Gate) -> Router {
         if gate.open.contains_key(&run) {
             (axum::http::StatusCode::OK, Json(json!({})))
         } else {
-            (axum::http::StatusCode::NOT_FOUND, Json(json!({ "error": "no such run" })))
+            (
+                axum::http::StatusCode::NOT_FOUND,
+                Json(json!({ "error": "no such run" })),
+            )
         }
     };
     let status = |State(gate): State<Gate>| async move {
-        Json(json!({ "boundary": { "ok": gate.lock().unwrap().boundary_ok, "problem": "stale" },
-                     "audit": { "ok": true } }))
+        Json(
+            json!({ "boundary": { "ok": gate.lock().unwrap().boundary_ok, "problem": "stale" },
+                     "audit": { "ok": true } }),
+        )
     };
     let audit = |State(gate): State<Gate>, Query(query): Query<HashMap<String, String>>| async move {
         let gate = gate.lock().unwrap();
-        let of_run = gate.audit.iter().filter(|record| record["run"] == json!(query["run"]));
-        of_run.map(|record| format!("{record}\n")).collect::<String>()
+        let of_run = gate
+            .audit
+            .iter()
+            .filter(|record| record["run"] == json!(query["run"]));
+        of_run
+            .map(|record| format!("{record}\n"))
+            .collect::<String>()
     };
     Router::new()
         .route("/v1/runs/{run}", put(open).delete(close))
@@ -204,12 +228,16 @@ impl World {
     /// The same, without a supervisor.
     pub(crate) async fn idle() -> Self {
         let dir = Arc::new(tempfile::tempdir().unwrap());
-        let gate: Gate =
-            Arc::new(Mutex::new(GateState { boundary_ok: true, ..GateState::default() }));
+        let gate: Gate = Arc::new(Mutex::new(GateState {
+            boundary_ok: true,
+            ..GateState::default()
+        }));
         let listener = api::bind(&dir.path().join("control.sock")).unwrap();
         tokio::spawn(axum::serve(listener, gate_router(Arc::clone(&gate))).into_future());
         let mut world = Self::around(dir, gate, Script::default()).await;
-        let made = world.person("POST", "/api/companies", json!({ "name": "Acme" })).await;
+        let made = world
+            .person("POST", "/api/companies", json!({ "name": "Acme" }))
+            .await;
         assert_eq!(made.status, 201, "{made:?}");
         world.company = text(&made.body["id"]);
         world
@@ -238,7 +266,15 @@ impl World {
             let router = api::router(Arc::clone(&board), entrance);
             tokio::spawn(api::serve(listener, router, stopped.clone()));
         }
-        Self { store, engine, gate, company: String::new(), dir, stop, supervisor: None }
+        Self {
+            store,
+            engine,
+            gate,
+            company: String::new(),
+            dir,
+            stop,
+            supervisor: None,
+        }
     }
 
     pub(crate) fn start(&mut self) {
@@ -248,7 +284,10 @@ impl World {
             slices: 200,
             runs: self.dir.path().join("runs"),
             trust: self.dir.path().join("trust"),
-            limits: Limits { memory_bytes: 1 << 30, pids: 100 },
+            limits: Limits {
+                memory_bytes: 1 << 30,
+                pids: 100,
+            },
             extend: Duration::from_millis(50),
         };
         let supervisor = Supervisor::new(
@@ -268,8 +307,12 @@ impl World {
             let _aborted = task.await;
         }
         self.stop.send_replace(true);
-        let mut world =
-            Self::around(Arc::clone(&self.dir), Arc::clone(&self.gate), self.engine.clone()).await;
+        let mut world = Self::around(
+            Arc::clone(&self.dir),
+            Arc::clone(&self.gate),
+            self.engine.clone(),
+        )
+        .await;
         world.company = self.company.clone();
         world
     }
@@ -283,27 +326,42 @@ impl World {
     pub(crate) async fn agent(&self, name: &str) -> String {
         let body = json!({ "name": name, "adapter": { "adapter": "process", "command": ["/bin/agent", name],
                            "env": { "OWN": "1" } } });
-        let made = self.person("POST", &format!("/api/companies/{}/agents", self.company), body).await;
+        let made = self
+            .person(
+                "POST",
+                &format!("/api/companies/{}/agents", self.company),
+                body,
+            )
+            .await;
         assert_eq!(made.status, 201, "{made:?}");
         text(&made.body["id"])
     }
 
     /// A ticket; returns its id.
     pub(crate) async fn ticket(&self, body: Value) -> String {
-        let made = self.person("POST", &format!("/api/companies/{}/issues", self.company), body).await;
+        let made = self
+            .person(
+                "POST",
+                &format!("/api/companies/{}/issues", self.company),
+                body,
+            )
+            .await;
         assert_eq!(made.status, 201, "{made:?}");
         text(&made.body["id"])
     }
 
     pub(crate) async fn person(&self, method: &str, target: &str, body: Value) -> Answer {
-        self.call("api.sock", method, target, &[], body.to_string().as_bytes()).await
+        self.call("api.sock", method, target, &[], body.to_string().as_bytes())
+            .await
     }
 
     /// Waits until a run was started that is not among `known`.
     pub(crate) async fn next_run(&self, known: &[&str]) -> Agent<'_> {
         let found = eventually("a run starts", || async {
             let started = self.engine.started();
-            started.into_iter().find(|run| !known.contains(&run.as_str()))
+            started
+                .into_iter()
+                .find(|run| !known.contains(&run.as_str()))
         })
         .await;
         let id = found.clone();
@@ -313,15 +371,23 @@ impl World {
         })
         .await;
         let token = self.gate.lock().unwrap().tokens[&found].clone();
-        Agent { world: self, run: found, token }
+        Agent {
+            world: self,
+            run: found,
+            token,
+        }
     }
 
     pub(crate) async fn run(&self, id: &str) -> Value {
-        self.person("GET", &format!("/api/heartbeat-runs/{id}"), json!({})).await.body
+        self.person("GET", &format!("/api/heartbeat-runs/{id}"), json!({}))
+            .await
+            .body
     }
 
     pub(crate) async fn issue(&self, id: &str) -> Value {
-        self.person("GET", &format!("/api/issues/{id}"), json!({})).await.body
+        self.person("GET", &format!("/api/issues/{id}"), json!({}))
+            .await
+            .body
     }
 
     /// Waits until the run has ended and everything it held is free.
@@ -357,7 +423,9 @@ impl World {
         headers: &[(&str, &str)],
         body: &[u8],
     ) -> Answer {
-        let mut stream = UnixStream::connect(self.dir.path().join(socket)).await.unwrap();
+        let mut stream = UnixStream::connect(self.dir.path().join(socket))
+            .await
+            .unwrap();
         let mut head = format!(
             "{method} {target} HTTP/1.1\r\nhost: b\r\nconnection: close\r\ncontent-length: {}\r\n",
             body.len()
@@ -373,8 +441,15 @@ impl World {
         let _reset = stream.read_to_end(&mut answer).await;
         let answer = String::from_utf8_lossy(&answer);
         let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
-        let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
-        Answer { status, body: serde_json::from_str(body).unwrap_or(Value::Null) }
+        let status = head
+            .split(' ')
+            .nth(1)
+            .and_then(|code| code.parse().ok())
+            .unwrap_or(0);
+        Answer {
+            status,
+            body: serde_json::from_str(body).unwrap_or(Value::Null),
+        }
     }
 }
 
@@ -387,7 +462,8 @@ pub(crate) struct Agent<'w> {
 
 impl Agent<'_> {
     pub(crate) async fn ask(&self, method: &str, target: &str, body: Value) -> Answer {
-        self.raw(method, target, &[], body.to_string().as_bytes()).await
+        self.raw(method, target, &[], body.to_string().as_bytes())
+            .await
     }
 
     pub(crate) async fn raw(
@@ -400,15 +476,23 @@ impl Agent<'_> {
         let bearer = format!("Bearer {}", self.token);
         let mut all = vec![("authorization", bearer.as_str())];
         all.extend(headers);
-        self.world.call("board.sock", method, target, &all, body).await
+        self.world
+            .call("board.sock", method, target, &all, body)
+            .await
     }
 
     pub(crate) async fn comment(&self, ticket: &str, body: &str) -> Answer {
-        self.ask("POST", &format!("/api/issues/{ticket}/comments"), json!({ "body": body })).await
+        self.ask(
+            "POST",
+            &format!("/api/issues/{ticket}/comments"),
+            json!({ "body": body }),
+        )
+        .await
     }
 
     pub(crate) async fn set(&self, ticket: &str, body: Value) -> Answer {
-        self.ask("PATCH", &format!("/api/issues/{ticket}"), body).await
+        self.ask("PATCH", &format!("/api/issues/{ticket}"), body)
+            .await
     }
 
     /// The command ends.
@@ -417,7 +501,9 @@ impl Agent<'_> {
     }
 
     pub(crate) async fn done(&self, ticket: &str) {
-        let answer = self.set(ticket, json!({ "status": "done", "comment": "finished" })).await;
+        let answer = self
+            .set(ticket, json!({ "status": "done", "comment": "finished" }))
+            .await;
         assert_eq!(answer.status, 200, "{answer:?}");
         self.exits(Exit::Code(0));
         self.world.ended(&self.run).await;
@@ -425,7 +511,10 @@ impl Agent<'_> {
 }
 
 pub(crate) fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_else(|| panic!("{value} is no text")).to_owned()
+    value
+        .as_str()
+        .unwrap_or_else(|| panic!("{value} is no text"))
+        .to_owned()
 }
 
 /// Asks until there is an answer; fails after a generous while.

@@ -27,8 +27,11 @@ pub fn begin_end(w: &mut Writer<'_>, id: &str, outcome: &Outcome) -> Result<Run,
     if changed == 1 {
         w.execute("DELETE FROM leases WHERE run = ?", [id])?;
         let run = get(w, id)?;
-        let about =
-            About { company: Some(&run.company), ticket: run.ticket.as_deref(), run: Some(id) };
+        let about = About {
+            company: Some(&run.company),
+            ticket: run.ticket.as_deref(),
+            run: Some(id),
+        };
         w.note("run.ending", about, json!({ "outcome": outcome }))?;
     }
     get(w, id)
@@ -47,14 +50,25 @@ pub fn finish(w: &mut Writer<'_>, id: &str) -> Result<Run, StoreError> {
         retry: false,
     });
     let held = held_tickets(w, &run)?;
-    w.execute("UPDATE tickets SET checkout_run = NULL WHERE checkout_run = ?", [id])?;
+    w.execute(
+        "UPDATE tickets SET checkout_run = NULL WHERE checkout_run = ?",
+        [id],
+    )?;
     w.execute(
         "UPDATE runs SET status = ?, ended_at = ?, slice_held = 0 WHERE id = ?",
         params![outcome.status, w.now, id],
     )?;
-    let about = About { company: Some(&run.company), ticket: run.ticket.as_deref(), run: Some(id) };
-    w.note("run.ended", about, json!({ "status": outcome.status, "exit": outcome.exit,
-                                       "reason": outcome.reason }))?;
+    let about = About {
+        company: Some(&run.company),
+        ticket: run.ticket.as_deref(),
+        run: Some(id),
+    };
+    w.note(
+        "run.ended",
+        about,
+        json!({ "status": outcome.status, "exit": outcome.exit,
+                                       "reason": outcome.reason }),
+    )?;
     if outcome.retry {
         put_back(w, &run, &held)?;
     } else {

@@ -5,9 +5,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::{ancestors, blocked_by_it, blockers, get, guard, live_run, unresolved_blockers};
-use crate::model::{
-    Actor, AgentStatus, Comment, Priority, Reason, Refusal, Status, Ticket, text,
-};
+use crate::model::{Actor, AgentStatus, Comment, Priority, Reason, Refusal, Status, Ticket, text};
 use crate::store::comments::{self, NewComment};
 use crate::store::journal::About;
 use crate::store::wakes::{self, Ask};
@@ -77,12 +75,11 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
     if let (Some(mine), Some(holder)) = (w.actor.run(), &live)
         && mine != holder
     {
-        return Err(Refusal::conflict(
-            "issue_locked",
-            "Another agent's run owns this task",
-        )
-        .with(json!({ "issueId": before.id, "executionRunId": holder }))
-        .into());
+        return Err(
+            Refusal::conflict("issue_locked", "Another agent's run owns this task")
+                .with(json!({ "issueId": before.id, "executionRunId": holder }))
+                .into(),
+        );
     }
     let mut after = edited(w, &before, &patch)?;
     let replaced = match &patch.blocked_by_issue_ids {
@@ -91,14 +88,26 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
     };
     after.status = next_status(&before, &after, &patch);
     guards(w, &before, &after, &patch)?;
-    stamp(&before, &mut after, w.now, patch.unblock_descriptor.as_ref());
+    stamp(
+        &before,
+        &mut after,
+        w.now,
+        patch.unblock_descriptor.as_ref(),
+    );
     let mut changes = differences(&before, &after);
     if let Some((from, to)) = replaced {
-        changes.insert("blockedByIssueIds".into(), json!({ "from": from, "to": to }));
+        changes.insert(
+            "blockedByIssueIds".into(),
+            json!({ "from": from, "to": to }),
+        );
     }
     if !changes.is_empty() {
         save(w, &after)?;
-        let about = About { company: Some(&after.company), ticket: Some(&after.id), run: None };
+        let about = About {
+            company: Some(&after.company),
+            ticket: Some(&after.id),
+            run: None,
+        };
         w.note("ticket.changed", about, json!({ "changes": changes }))?;
     }
     let comment = match &patch.comment {
@@ -109,12 +118,19 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
     if let Some(run) = live {
         stop_run(w, &before, &after, &run, patch.interrupt)?;
     }
-    Ok(Update { ticket: get(w, &after.id, None)?, changes, comment })
+    Ok(Update {
+        ticket: get(w, &after.id, None)?,
+        changes,
+        comment,
+    })
 }
 
 /// The orchestrator sets a ticket aside and says who must act.
 pub fn park(w: &mut Writer<'_>, ticket: &Ticket, why: &str) -> Result<(), StoreError> {
-    let owner = ticket.created_by_user.clone().unwrap_or_else(|| "board".to_owned());
+    let owner = ticket
+        .created_by_user
+        .clone()
+        .unwrap_or_else(|| "board".to_owned());
     let unblock = json!({ "owner": { "type": "user", "id": owner }, "action": why });
     let mut after = ticket.clone();
     after.status = Status::Blocked;
@@ -122,8 +138,16 @@ pub fn park(w: &mut Writer<'_>, ticket: &Ticket, why: &str) -> Result<(), StoreE
     stamp(ticket, &mut after, w.now, Some(&unblock));
     let changes = differences(ticket, &after);
     save(w, &after)?;
-    let about = About { company: Some(&after.company), ticket: Some(&after.id), run: None };
-    w.note("ticket.parked", about, json!({ "why": why, "owner": owner, "changes": changes }))?;
+    let about = About {
+        company: Some(&after.company),
+        ticket: Some(&after.id),
+        run: None,
+    };
+    w.note(
+        "ticket.parked",
+        about,
+        json!({ "why": why, "owner": owner, "changes": changes }),
+    )?;
     let body = format!(
         "{why}\n\nThis ticket is parked. {owner} must act: comment on it or assign it again to go on."
     );
@@ -137,7 +161,9 @@ pub(super) fn assignee(
     company: &str,
     reference: Option<&str>,
 ) -> Result<Option<String>, StoreError> {
-    let Some(reference) = reference else { return Ok(None) };
+    let Some(reference) = reference else {
+        return Ok(None);
+    };
     let agent = agents::get(w, reference, Some(company))?;
     if agent.status == AgentStatus::Terminated {
         let error = format!("agent `{}` is terminated", agent.name);
@@ -179,7 +205,10 @@ pub(super) fn set_blockers(
     }
     w.execute("DELETE FROM blockers WHERE ticket = ?", [ticket])?;
     for blocker in &to {
-        w.execute("INSERT INTO blockers (ticket, blocker) VALUES (?, ?)", [ticket, blocker])?;
+        w.execute(
+            "INSERT INTO blockers (ticket, blocker) VALUES (?, ?)",
+            [ticket, blocker],
+        )?;
     }
     Ok(Some((from, to)))
 }
@@ -190,14 +219,19 @@ fn edited(w: &Writer<'_>, before: &Ticket, patch: &Patch) -> Result<Ticket, Stor
         after.title = text::title(title)?;
     }
     if let Some(description) = &patch.description {
-        after.description =
-            description.as_deref().map(|d| text::body("description", d)).transpose()?;
+        after.description = description
+            .as_deref()
+            .map(|d| text::body("description", d))
+            .transpose()?;
     }
     if let Some(priority) = patch.priority {
         after.priority = priority;
     }
     let label = |field: &str, value: &Option<String>| {
-        value.as_deref().map(|v| text::line(field, v, text::NAME)).transpose()
+        value
+            .as_deref()
+            .map(|v| text::line(field, v, text::NAME))
+            .transpose()
     };
     if let Some(user) = &patch.assignee_user_id {
         after.assignee_user = label("assigneeUserId", user)?;
@@ -235,7 +269,9 @@ fn edited(w: &Writer<'_>, before: &Ticket, patch: &Patch) -> Result<Ticket, Stor
 fn new_parent(w: &Writer<'_>, ticket: &Ticket, reference: &str) -> Result<String, StoreError> {
     let parent = get(w, reference, Some(&ticket.company))?;
     let circle = parent.id == ticket.id
-        || ancestors(w, &parent)?.iter().any(|ancestor| ancestor.id == ticket.id);
+        || ancestors(w, &parent)?
+            .iter()
+            .any(|ancestor| ancestor.id == ticket.id);
     if circle {
         let error = format!("{} is part of this ticket itself", parent.identifier);
         return Err(Refusal::unprocessable("parent_cycle", error).into());
@@ -283,7 +319,9 @@ fn guards(
             "checkout_required",
             "an agent enters in_progress through checkout",
         )
-        .with(json!({ "runId": run, "checkout": format!("POST /api/issues/{}/checkout", before.id) }))
+        .with(
+            json!({ "runId": run, "checkout": format!("POST /api/issues/{}/checkout", before.id) }),
+        )
         .into());
     }
     if after.status == Status::InReview && before.status != Status::InReview {
@@ -355,17 +393,41 @@ pub(super) fn differences(before: &Ticket, after: &Ticket) -> Map<String, Value>
         }
     };
     field("title", json!(before.title), json!(after.title));
-    field("description", json!(before.description), json!(after.description));
+    field(
+        "description",
+        json!(before.description),
+        json!(after.description),
+    );
     field("status", json!(before.status), json!(after.status));
     field("priority", json!(before.priority), json!(after.priority));
-    field("assigneeAgentId", json!(before.assignee_agent), json!(after.assignee_agent));
-    field("assigneeUserId", json!(before.assignee_user), json!(after.assignee_user));
+    field(
+        "assigneeAgentId",
+        json!(before.assignee_agent),
+        json!(after.assignee_agent),
+    );
+    field(
+        "assigneeUserId",
+        json!(before.assignee_user),
+        json!(after.assignee_user),
+    );
     field("parentId", json!(before.parent), json!(after.parent));
     field("projectId", json!(before.project), json!(after.project));
     field("goalId", json!(before.goal), json!(after.goal));
-    field("billingCode", json!(before.billing_code), json!(after.billing_code));
-    field("checkoutRunId", json!(before.checkout_run), json!(after.checkout_run));
-    field("unblockDescriptor", json!(before.unblock), json!(after.unblock));
+    field(
+        "billingCode",
+        json!(before.billing_code),
+        json!(after.billing_code),
+    );
+    field(
+        "checkoutRunId",
+        json!(before.checkout_run),
+        json!(after.checkout_run),
+    );
+    field(
+        "unblockDescriptor",
+        json!(before.unblock),
+        json!(after.unblock),
+    );
     changes
 }
 
@@ -377,7 +439,10 @@ fn wake(
     comment: Option<&Comment>,
 ) -> Result<(), StoreError> {
     let was_shut = before.status.is_terminal()
-        || matches!(before.status, Status::Backlog | Status::Blocked | Status::InReview);
+        || matches!(
+            before.status,
+            Status::Backlog | Status::Blocked | Status::InReview
+        );
     let is_open = matches!(after.status, Status::Todo | Status::InProgress);
     if let Some(agent) = &after.assignee_agent {
         let reason = if after.assignee_agent != before.assignee_agent {
@@ -413,7 +478,11 @@ fn free_waiting(w: &mut Writer<'_>, done: &Ticket) -> Result<(), StoreError> {
             after.status = Status::Todo;
             stamp(&waiting, &mut after, w.now, None);
             save(w, &after)?;
-            let about = About { company: Some(&after.company), ticket: Some(&after.id), run: None };
+            let about = About {
+                company: Some(&after.company),
+                ticket: Some(&after.id),
+                run: None,
+            };
             let facts = json!({ "changes": differences(&waiting, &after), "blocker": done.id });
             w.note("ticket.changed", about, facts)?;
         }

@@ -56,9 +56,14 @@ pub fn checkout(
         .into());
     }
     let holder = live_run(w, &ticket.id)?;
-    let held = holder.as_deref().is_some_and(|run| Some(run) != actor.run());
+    let held = holder
+        .as_deref()
+        .is_some_and(|run| Some(run) != actor.run());
     let others = ticket.assignee_user.is_some()
-        || ticket.assignee_agent.as_ref().is_some_and(|assignee| *assignee != agent);
+        || ticket
+            .assignee_agent
+            .as_ref()
+            .is_some_and(|assignee| *assignee != agent);
     let expected_ok = expected.contains(&ticket.status)
         || (ticket.status == Status::InProgress && ticket.assignee_agent.as_ref() == Some(&agent));
     if held || others || !expected_ok || ticket.status.is_terminal() {
@@ -76,8 +81,16 @@ pub fn checkout(
     if changed == 0 {
         return Err(conflict(&ticket, holder).into());
     }
-    let about = About { company: Some(&ticket.company), ticket: Some(&ticket.id), run: None };
-    w.note("ticket.checked_out", about, json!({ "agent": agent, "from": ticket.status }))?;
+    let about = About {
+        company: Some(&ticket.company),
+        ticket: Some(&ticket.id),
+        run: None,
+    };
+    w.note(
+        "ticket.checked_out",
+        about,
+        json!({ "agent": agent, "from": ticket.status }),
+    )?;
     if actor.agent().is_none() {
         wakes::admit(w, Ask::about(&agent, &ticket.id, Reason::CheckedOut))?;
     }
@@ -111,8 +124,16 @@ pub fn release(w: &mut Writer<'_>, reference: &str) -> Result<Ticket, StoreError
              checkout_run = NULL, updated_at = ? WHERE id = ?",
         params![status, w.now, ticket.id],
     )?;
-    let about = About { company: Some(&ticket.company), ticket: Some(&ticket.id), run: None };
-    w.note("ticket.released", about, json!({ "from": ticket.status, "to": status }))?;
+    let about = About {
+        company: Some(&ticket.company),
+        ticket: Some(&ticket.id),
+        run: None,
+    };
+    w.note(
+        "ticket.released",
+        about,
+        json!({ "from": ticket.status, "to": status }),
+    )?;
     get(w, &ticket.id, None)
 }
 

@@ -64,24 +64,39 @@ pub struct Created {
 /// Creates a ticket and wakes its assignee.
 pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Created, StoreError> {
     let title = text::title(&new.title)?;
-    let description = new.description.map(|d| text::body("description", &d)).transpose()?;
-    let key = new.idempotency_key.map(|k| text::line("idempotencyKey", &k, 255)).transpose()?;
+    let description = new
+        .description
+        .map(|d| text::body("description", &d))
+        .transpose()?;
+    let key = new
+        .idempotency_key
+        .map(|k| text::line("idempotencyKey", &k, 255))
+        .transpose()?;
     let label = |field: &str, value: Option<String>| {
         value.map(|v| text::line(field, &v, text::NAME)).transpose()
     };
-    let parent = new.parent_id.map(|p| get(w, &p, Some(company))).transpose()?;
+    let parent = new
+        .parent_id
+        .map(|p| get(w, &p, Some(company)))
+        .transpose()?;
     let parent_id = parent.as_ref().map(|p| p.id.clone());
     if let Some(key) = &key
         && let Some(ticket) = same_key(w, company, key)?
     {
-        return Ok(Created { ticket, deduplicated: Some("idempotency_key") });
+        return Ok(Created {
+            ticket,
+            deduplicated: Some("idempotency_key"),
+        });
     }
     let title_key = text::title_key(&title);
     if !new.allow_duplicate
         && !title_key.is_empty()
         && let Some(ticket) = same_title(w, company, parent_id.as_deref(), &title_key)?
     {
-        return Ok(Created { ticket, deduplicated: Some("recent_open_issue_same_title") });
+        return Ok(Created {
+            ticket,
+            deduplicated: Some("recent_open_issue_same_title"),
+        });
     }
     limits(w, parent.as_ref())?;
     let assignee = change::assignee(w, company, new.assignee_agent_id.as_deref())?;
@@ -138,7 +153,11 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
         w.now,
         w.now
     ])?;
-    let about = About { company: Some(company), ticket: Some(&id), run: None };
+    let about = About {
+        company: Some(company),
+        ticket: Some(&id),
+        run: None,
+    };
     let facts = json!({ "identifier": format!("{prefix}-{number}"), "title": title,
                         "status": status, "assignee": assignee, "parent": parent_id });
     w.note("ticket.created", about, facts)?;
@@ -150,7 +169,10 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
     if let Some(agent) = &ticket.assignee_agent {
         wakes::admit(w, Ask::about(agent, &id, Reason::Assigned))?;
     }
-    Ok(Created { ticket, deduplicated: None })
+    Ok(Created {
+        ticket,
+        deduplicated: None,
+    })
 }
 
 fn same_key(w: &Writer<'_>, company: &str, key: &str) -> Result<Option<Ticket>, StoreError> {
@@ -173,7 +195,10 @@ fn same_title(
                AND ifnull(parent, '') = ifnull(?, '') AND status NOT IN ('done', 'cancelled')
              ORDER BY created_at LIMIT 1",
         )?
-        .query_row(params![company, key, w.now - SAME_TITLE_MS, parent], |row| row.get(0))
+        .query_row(
+            params![company, key, w.now - SAME_TITLE_MS, parent],
+            |row| row.get(0),
+        )
         .optional()?;
     id.map(|id| get(w, &id, None)).transpose()
 }
@@ -191,7 +216,8 @@ fn limits(w: &Writer<'_>, parent: Option<&Ticket>) -> Result<(), StoreError> {
             .prepare_cached("SELECT count(*) FROM tickets WHERE created_by_run = ?")?
             .query_row([run], |row| row.get(0))?;
         if made >= PER_RUN {
-            let error = format!("one run may create {PER_RUN} tickets; say in a comment what is left");
+            let error =
+                format!("one run may create {PER_RUN} tickets; say in a comment what is left");
             return Err(Refusal::forbidden("run_ticket_limit", error).into());
         }
     }

@@ -32,9 +32,14 @@ pub fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
 
 /// A status change by an agent into `in_review` names somebody else who reviews.
 pub(super) fn in_review(actor: &Actor, after: &Ticket) -> Result<(), Refusal> {
-    let Some(agent) = actor.agent() else { return Ok(()) };
+    let Some(agent) = actor.agent() else {
+        return Ok(());
+    };
     let person = after.assignee_user.is_some();
-    let other = after.assignee_agent.as_deref().is_some_and(|assignee| assignee != agent);
+    let other = after
+        .assignee_agent
+        .as_deref()
+        .is_some_and(|assignee| assignee != agent);
     if person || other {
         return Ok(());
     }
@@ -82,7 +87,9 @@ fn descriptor_ok(actor: &Actor, descriptor: &Value) -> Result<(), Refusal> {
     if owner.to_string().len() > 500 {
         return Err(Refusal::invalid("unblockDescriptor.owner is too long"));
     }
-    let Some(own) = actor.agent() else { return Ok(()) };
+    let Some(own) = actor.agent() else {
+        return Ok(());
+    };
     let agent = match owner {
         Value::Object(_) => {
             let id = owner["agentId"].as_str().or_else(|| owner["id"].as_str());
