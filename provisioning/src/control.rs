@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::file::{self, FileError};
+use crate::file::{self, Access, FileError};
 use crate::instance::Instance;
 use crate::process::{Call, ProcessError};
 use crate::service::Service;
@@ -17,7 +17,7 @@ pub struct Up {
     /// RFC 3339.
     pub since: String,
     pub restarts: u32,
-    /// What it was started with; unknown under systemd, where a changed unit file tells.
+    /// What it was started with; unknown for a unit that a boot started.
     pub fingerprint: Option<String>,
 }
 
@@ -119,6 +119,8 @@ pub fn fingerprint(service: &Service) -> Result<String, FileError> {
 /// When it cannot be started.
 pub fn start(instance: &Instance, by_systemd: bool, service: &Service) -> Result<(), StepError> {
     if by_systemd {
+        let path = systemd::fingerprint_path(instance, service.key);
+        file::write(&path, fingerprint(service)?.as_bytes(), Access::root(0o644))?;
         Call::new("systemctl")
             .arg("restart")
             .arg(systemd::unit_name(instance, service.key))

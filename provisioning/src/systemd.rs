@@ -1,5 +1,6 @@
 //! Units for the services, rendered from `provisioning/units/`, and how systemd sees them.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::control::{Health, Up};
@@ -73,11 +74,10 @@ pub fn render(instance: &Instance, service: &Service) -> String {
         .replace("@EXEC@", &exec)
 }
 
-/// Every file systemd gets, with its text. A unit carries the hash of what its service starts with, so that a new binary
-/// or configuration shows as a unit to be brought up to date.
+/// Every file systemd gets, with its text.
 ///
 /// # Errors
-/// When an account is missing or an input cannot be read.
+/// When an account is missing.
 pub fn files(site: &Site) -> Result<Vec<(PathBuf, String)>, StepError> {
     let instance = &site.instance;
     let mut files = Vec::new();
@@ -102,6 +102,16 @@ pub fn files(site: &Site) -> Result<Vec<(PathBuf, String)>, StepError> {
     Ok(files)
 }
 
+/// Where it is noted what a unit was last started with. It goes with a reboot, after which everything is started with
+/// what is there.
+#[must_use]
+pub fn fingerprint_path(instance: &Instance, key: &str) -> PathBuf {
+    instance
+        .layout
+        .supervise()
+        .join(format!("{key}.fingerprint"))
+}
+
 /// How systemd says the service is.
 #[must_use]
 pub fn health(instance: &Instance, key: &str) -> Health {
@@ -111,7 +121,13 @@ pub fn health(instance: &Instance, key: &str) -> Health {
         .arg(unit_name(instance, key))
         .run();
     match shown {
-        Ok(text) => parse(&text),
+        Ok(text) => match parse(&text) {
+            Health::Up(up) => {
+                let fingerprint = fs::read_to_string(fingerprint_path(instance, key)).ok();
+                Health::Up(Up { fingerprint, ..up })
+            }
+            down @ Health::Down(_) => down,
+        },
         Err(error) => Health::Down(error.to_string()),
     }
 }
