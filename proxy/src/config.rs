@@ -4,6 +4,10 @@
 //! unknown key is an error that names the nearest known one. No environment variable is looked at.
 //! The keys are described where they land: the public fields of [`Config`].
 
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "of TOML's types one is wanted, and every other is the same mistake"
+)]
 mod document;
 mod limits;
 mod parse;

@@ -8,6 +8,9 @@
 //! Read [`cli::run`] for how the process comes up: configuration, policies, privileges dropped,
 //! then credentials, certificate authority, audit log, control socket and entrances.
 
+// A decision that gains a case must be looked at wherever it is matched.
+#![warn(clippy::wildcard_enum_match_arm)]
+
 pub mod audit;
 pub mod boundary;
 pub mod ca;
@@ -21,6 +24,10 @@ pub mod exchange;
 pub mod framing;
 pub mod gate;
 pub mod harden;
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the kernel's message enum is open-ended; what is not the answer is an error"
+)]
 pub mod identify;
 pub mod inject;
 pub mod inspect;
@@ -29,5 +36,9 @@ pub mod refusal;
 pub mod runs;
 pub mod strip;
 pub mod tunnel;
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "rustls' error enum is open-ended; the rest shares one sentence"
+)]
 pub mod upstream;
 pub mod vault;

@@ -47,6 +47,19 @@ pub enum PolicyError {
     /// The text is wrong.
     #[error("{0}")]
     Invalid(Diagnostics),
+    /// It leads to the board, and the gate has none.
+    #[error(
+        "{file}: service {service}: kind = \"board\" leads nowhere: {config} has no [board]\n  \
+         hint: add [board] with socket = \"/…\" to {config}, or remove the service"
+    )]
+    Board {
+        /// The policy file.
+        file: String,
+        /// The service's id.
+        service: String,
+        /// The configuration file.
+        config: String,
+    },
     /// It asks for credentials that are not bound that way.
     #[error("{0}")]
     Binding(Bindings),
@@ -311,6 +324,16 @@ pub fn read_text(path: &Path) -> Result<String, PolicyError> {
 
 fn parse(text: &str, name: &str, config: &Config) -> Result<LoadedPolicy, PolicyError> {
     let policy = Policy::parse(text, name).map_err(PolicyError::Invalid)?;
+    let mut services = policy.services().iter();
+    if config.board_socket.is_none()
+        && let Some(board) = services.find(|service| service.kind == "board")
+    {
+        return Err(PolicyError::Board {
+            file: name.to_owned(),
+            service: board.id.to_string(),
+            config: config.path.display().to_string(),
+        });
+    }
     let bindings = unbound(&policy, text, name, config);
     if !bindings.is_empty() {
         return Err(PolicyError::Binding(Bindings(bindings)));

@@ -206,9 +206,10 @@ fn exists(path: &Path) -> Result<bool, CaError> {
 }
 
 fn unreadable(path: &Path, problem: &std::io::Error) -> CaError {
-    let hint = match problem.kind() {
-        ErrorKind::NotFound => "make it with portcullis-proxy ca init --config FILE",
-        _ => "the gate's user must be able to read it",
+    let hint = if problem.kind() == ErrorKind::NotFound {
+        "make it with portcullis-proxy ca init --config FILE"
+    } else {
+        "the gate's user must be able to read it"
     };
     file_error(path, problem.to_string(), hint)
 }

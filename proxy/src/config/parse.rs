@@ -159,16 +159,19 @@ fn listen(mut section: Section<'_, '_>, profiles: &BTreeMap<String, Profile>) ->
             }
         });
     let mut identities: Vec<Identity> = Vec::new();
+    if !section.has("identity") {
+        section.problem(
+            section.at(),
+            "identity",
+            "is missing: everybody on this port would be refused",
+            "add [[listen.identity]] with uid, agent, company and profile, or remove [listen]",
+        );
+    }
     for mut entry in section.sections("identity") {
-        let uid = entry.integer("uid");
-        if uid.is_none() {
-            entry.problem(
-                entry.at(),
-                "uid",
-                "is missing or unusable",
-                "add uid = 1500",
-            );
+        if !entry.has("uid") {
+            entry.problem(entry.at(), "uid", "is missing", "add uid = 1500");
         }
+        let uid = entry.integer("uid");
         let agent = label(&mut entry, "agent");
         let company = label(&mut entry, "company");
         let profile = entry.required_string("profile", "\"default\"");

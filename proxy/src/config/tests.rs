@@ -220,6 +220,8 @@ fn each_of_these_is_refused() {
             "names no proof",
         ),
         ("[board]", "[bored]", "did you mean board?"),
+        ("uid = 1500", "", "listen.identity[1].uid: is missing"),
+        ("[[listen.identity]]", "[x]", "listen.identity: is missing"),
         ("leaf_cache = 16", "leaf_cache = 0", "not between"),
         ("leaf_cache = 16", "leaf_cache = -1", "whole number"),
     ];

@@ -90,6 +90,16 @@ fn a_credential_must_exist_and_be_bound_to_where_it_would_go() {
 }
 
 #[test]
+fn a_board_that_the_gate_does_not_know_is_refused() {
+    let files = files("version = 1\n[[service]]\nkind = \"board\"\n");
+    let said = problem(&files);
+    assert!(said.contains("proxy.toml has no [board]"), "{said}");
+    let mut config = Config::clone(&files.config);
+    config.board_socket = Some(PathBuf::from("/board.sock"));
+    assert!(Policies::load(Arc::new(config)).is_ok(), "control");
+}
+
+#[test]
 fn a_reload_with_a_broken_file_keeps_the_old_policy_and_says_so() {
     let files = files(POLICY);
     let policies = Policies::load(Arc::clone(&files.config)).unwrap();
