@@ -209,7 +209,11 @@ impl Gate {
         boundary: Boundary,
     ) -> String {
         let dir = self.dir.display();
-        let mut text = format!("[listen]\ntcp = \"{ADDRESS}\"\n");
+        // A port that nobody may use is an error, so it is left out without agents.
+        let mut text = String::new();
+        if !agents.is_empty() {
+            write!(text, "[listen]\ntcp = \"{ADDRESS}\"\n").expect("text grows");
+        }
         for uid in agents {
             write!(
                 text,
