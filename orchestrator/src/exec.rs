@@ -93,7 +93,9 @@ pub enum ExecError {
         source: std::io::Error,
     },
     /// The gate.
-    #[error("the gate did not open the run")]
+    #[error(
+        "the gate did not open the run\n  hint: `portcullis status` shows whether it serves, and if not, why"
+    )]
     Gate(#[source] crate::gate_client::GateError),
     /// The container.
     #[error(transparent)]

@@ -10,7 +10,7 @@
 //! lxc.cap.keep = none
 //! lxc.no_new_privs = 1
 //! lxc.seccomp.profile = /…/run.seccomp
-//! lxc.mount.entry = /var/lib/…/workspaces/RUN work none rbind,rw,nosuid,nodev 0 0
+//! lxc.mount.entry = /var/lib/…/workspaces/RUN work none rbind,rw 0 0
 //! ```
 
 use std::fmt::Write;
@@ -22,6 +22,9 @@ use super::{EngineError, RunSpec};
 
 /// Where the relay is inside.
 pub(super) const RELAY: &str = "/opt/portcullis/relay";
+
+/// Forbids set-user-id programs and device files in the workspace.
+const REMOUNT: &str = "/bin/mount -o remount,bind,rw,nosuid,nodev \"$LXC_ROOTFS_MOUNT/work\"";
 
 /// Host files that every container uses.
 #[derive(Debug)]
@@ -94,7 +97,12 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     if let Some(bundle) = &spec.bundle {
         config.bind(bundle, "/opt/agent", "rbind,ro,nosuid,nodev")?;
     }
-    config.bind(&spec.workspace, "/work", "rbind,rw,nosuid,nodev")?;
+    // LXC applies the other options of a bind only together with `ro`; for the one writable bind a
+    // command does, as the container's root and before the container's own rules hold. If it
+    // fails, so does the start.
+    config.bind(&spec.workspace, "/work", "rbind,rw")?;
+    config.set("lxc.hook.version", "1");
+    config.set("lxc.hook.mount", REMOUNT);
     config.tmpfs("/tmp", &format!("size={memory},mode=1777"));
     let owner = format!("size={memory},mode=0700,uid={AGENT_ID},gid={AGENT_ID}");
     config.tmpfs("/home/agent", &owner);

@@ -38,7 +38,13 @@ impl Clone {
             .metadata()
             .map_err(ExecError::io("reading the current directory"))?;
         let owner = (meta.uid(), meta.gid());
-        let top = git(owner, directory, &["rev-parse", "--show-toplevel"])?;
+        let top = git(owner, directory, &["rev-parse", "--show-toplevel"]).map_err(|error| {
+            ExecError::Said(format!(
+                "{} is in no repository that could be cloned ({error})\n  hint: work in a git repository, or on \
+                 a file system that can be mapped (ext4, xfs, btrfs)",
+                directory.display()
+            ))
+        })?;
         let source = PathBuf::from(top);
         let making = || ExecError::io(format!("making {}", scratch.display()));
         passable_directory(scratch).map_err(making())?;

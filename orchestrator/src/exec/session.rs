@@ -13,7 +13,7 @@ use super::clone::Clone;
 use super::place::Place;
 use super::staging::{self, Staged};
 use super::summary::{self, Summary, say};
-use super::{ExecArgs, ExecError, changes};
+use super::{ExecArgs, ExecError, OWN_FAILURE, changes};
 use crate::container::cgroup::CgroupRoot;
 use crate::container::slices::{self, Held, Slices};
 use crate::container::{
@@ -106,22 +106,27 @@ impl Session {
 
     /// Runs the command; the exit code, or why there is none.
     pub(super) fn run(self) -> Result<u8, ExecError> {
-        staging::private_mounts()?;
-        let opened = self.open()?;
-        let began = summary::file_time_now();
-        let result = self.work().and_then(|work| {
-            let started = self.start(&work, &opened);
-            let code = started.and_then(|(running, orders)| self.supervise(running, &orders));
-            // Closed before anything is read back: what the run still does, it does without a gate.
-            self.close();
-            self.end(code, &work, began)
-        });
-        if result.is_err() {
-            self.close();
-        }
+        let result = staging::private_mounts()
+            .and_then(|()| self.open())
+            .and_then(|opened| self.behind_the_gate(&opened));
         staging::unstage(&self.place.staging(self.run.as_str()));
         self.release();
         result
+    }
+
+    /// What happens while the run is open; it is closed in any case.
+    fn behind_the_gate(&self, opened: &OpenedRun) -> Result<u8, ExecError> {
+        let began = summary::file_time_now();
+        let work = self.work();
+        let code = match &work {
+            Ok(work) => self
+                .start(work, opened)
+                .and_then(|(running, orders)| self.supervise(running, &orders)),
+            Err(_) => Ok(OWN_FAILURE),
+        };
+        // Closed before anything is read back: what the run still does, it does without a gate.
+        self.close();
+        self.end(code, &work?, began)
     }
 
     fn open(&self) -> Result<OpenedRun, ExecError> {

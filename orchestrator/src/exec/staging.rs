@@ -92,8 +92,11 @@ fn close(root: &Path) -> io::Result<Vec<&'static str>> {
                 }
             }
         }
-        // A worktree's or submodule's pointer: replacing it would choose another configuration.
-        Ok(meta) if meta.is_file() => read_only(&git)?,
+        // A worktree's or submodule's pointer. What it points to is not in this directory, so git
+        // could not work on it inside; a clone can.
+        Ok(meta) if meta.is_file() => {
+            return Err(io::Error::other("its repository is in another directory"));
+        }
         Ok(_) => return Err(io::Error::other(".git is neither a directory nor a file")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
