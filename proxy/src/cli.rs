@@ -18,7 +18,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::config::DEFAULT_PATH;
-use output::{Exit, say, tell};
+use output::{Exit, fail, say};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -107,23 +107,42 @@ pub fn main() -> ExitCode {
 
 fn man() -> Exit {
     let mut page = Vec::new();
-    let command = Cli::command();
+    let mut command = Cli::command();
     if let Err(problem) = clap_mangen::Man::new(command.clone()).render(&mut page) {
-        tell(&format!("error: {problem}"));
-        return Exit::CouldNotTell;
+        return fail(&problem);
     }
-    for sub in command.get_subcommands() {
-        let man = clap_mangen::Man::new(sub.clone());
-        let rendered = man
-            .render_description_section(&mut page)
-            .and_then(|()| man.render_options_section(&mut page));
-        if let Err(problem) = rendered {
-            tell(&format!("error: {problem}"));
-            return Exit::CouldNotTell;
-        }
+    let mut text = String::from_utf8_lossy(&page).into_owned();
+    command.build();
+    for sub in command.get_subcommands_mut() {
+        describe(sub, &mut text);
     }
-    say(String::from_utf8_lossy(&page).trim_end());
+    say(text.trim_end());
     Exit::Yes
+}
+
+/// A section for every command that does something, with its help as it is printed.
+fn describe(command: &mut clap::Command, page: &mut String) {
+    if command.get_name() == "help" {
+        return;
+    }
+    if command.has_subcommands() {
+        for sub in command.get_subcommands_mut() {
+            describe(sub, page);
+        }
+        return;
+    }
+    let name = command
+        .get_bin_name()
+        .unwrap_or_else(|| command.get_name())
+        .to_owned();
+    page.push_str(&format!(".SH \"{name}\"\n.nf\n"));
+    for line in command.render_long_help().to_string().lines() {
+        // A leading dot or quote would be taken for a request.
+        page.push_str("\\&");
+        page.push_str(&line.replace('\\', "\\\\").replace('-', "\\-"));
+        page.push('\n');
+    }
+    page.push_str(".fi\n");
 }
 
 fn completions(shell: Shell) -> Exit {
