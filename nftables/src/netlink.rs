@@ -16,6 +16,7 @@
 )]
 
 mod frames;
+mod parse;
 mod read;
 mod write;
 

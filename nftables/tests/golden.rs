@@ -1,5 +1,7 @@
 //! The rendered text, byte for byte: a changed rule must be a changed file in review.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use nftables::accounts::Accounts;
 use nftables::config::Config;
 use nftables::render;

@@ -10,3 +10,4 @@ mod lab;
 mod lifecycle;
 mod loopback;
 mod openings;
+mod verification;

@@ -70,6 +70,65 @@ fn every_kind_of_socket_is_shut() {
 }
 
 #[test]
+fn link_local_addresses_are_shut() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        let listed = lab.peer.ip(&[
+            "-j", "-6", "address", "show", "dev", "wire", "scope", "link",
+        ]);
+        let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+        let found = listed
+            .as_array()
+            .unwrap()
+            .iter()
+            .find_map(|link| link["addr_info"][0]["local"].as_str())
+            .unwrap_or_else(|| panic!("{listed}"));
+        let address = format!("{found}%wire");
+        let words = ["tcp", address.as_str(), "443"];
+        wait::until_true("the link-local address is usable", || {
+            lab.attempt(0, &words).outcome == "reached"
+        });
+        let what = format!("{scope}: {address}");
+        open_then_shut(&lab, AGENT, &what, || lab.attempt(AGENT, &words));
+    }
+}
+
+/// An agent may make a network namespace of its own and rule there; it leads nowhere.
+#[test]
+fn a_network_namespace_of_its_own_leads_nowhere() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.shut();
+        for address in [PEER4, PEER6] {
+            let mut all = lab.attempt_words(AGENT, &[]);
+            all.truncate(all.len() - 2);
+            all.extend(
+                [
+                    "unshare",
+                    "-Urn",
+                    "sh",
+                    "-c",
+                    "nft flush ruleset && exec \"$@\"",
+                    "sh",
+                ]
+                .map(str::to_owned),
+            );
+            all.extend(lab.script(&["tcp", address, "443"]));
+            let before = lab.received();
+            let finished = lab.on_host(all).run();
+            let (text, shown) = (&finished.stdout, finished.shown());
+            // No route (IPv4), no address to send from (IPv6).
+            assert!(
+                text.contains("ENETUNREACH") || text.contains("EADDRNOTAVAIL"),
+                "{shown}"
+            );
+            assert_eq!(lab.received(), before);
+        }
+        lab.boundary(&["verify"]).ok();
+    }
+}
+
+#[test]
 fn raw_and_packet_sockets_are_not_for_agents() {
     for scope in SCOPES {
         let lab = Lab::new(scope);

@@ -1,0 +1,161 @@
+//! `verify` says exactly what is missing, extra or changed.
+
+use super::lab::Lab;
+
+const SCOPES: [&str; 2] = ["agents", "guest"];
+const TABLE: [&str; 2] = ["inet", "portcullis-lab"];
+
+/// Each rule in turn is taken away: `verify` names exactly that one.
+#[test]
+fn verify_names_each_missing_rule() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let text = lab
+            .nft(&["-a", "-j", "list", "table", TABLE[0], TABLE[1]])
+            .ok()
+            .stdout;
+        let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let rules: Vec<(String, String)> = listed["nftables"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter_map(|object| {
+                let rule = object.get("rule")?;
+                Some((
+                    rule["chain"].as_str().unwrap().to_owned(),
+                    rule["comment"].as_str().unwrap().to_owned(),
+                ))
+            })
+            .collect();
+        assert!(rules.len() >= 9, "{scope}: {rules:?}");
+        for (chain, comment) in rules {
+            let handle = handle(&lab, &chain, &comment);
+            lab.nft(&[
+                "delete", "rule", TABLE[0], TABLE[1], &chain, "handle", &handle,
+            ])
+            .ok();
+            let finished = lab.boundary(&["verify"]);
+            assert_eq!(finished.code(), 1, "{}", finished.shown());
+            let expected = format!("missing: rule {chain}/{comment:?}");
+            assert!(
+                finished.stdout.contains(&expected),
+                "{expected}: {}",
+                finished.shown()
+            );
+            assert_eq!(finished.stdout.lines().count(), 1, "{}", finished.shown());
+            lab.shut();
+            lab.boundary(&["verify"]).ok();
+        }
+    }
+}
+
+fn handle(lab: &Lab, chain: &str, comment: &str) -> String {
+    let text = lab
+        .nft(&["-a", "-j", "list", "chain", TABLE[0], TABLE[1], chain])
+        .ok()
+        .stdout;
+    let listed: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let rule = listed["nftables"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .find(|object| object["rule"]["comment"] == comment)
+        .unwrap();
+    rule["rule"]["handle"].to_string()
+}
+
+#[test]
+fn verify_names_what_is_extra_or_changed() {
+    let lab = Lab::new("agents");
+    let [family, table] = TABLE;
+    let cases: [(&[&str], &str); 9] = [
+        (
+            &["add", "rule", family, table, "output", "accept"],
+            "extra: rule output/(without comment)",
+        ),
+        (
+            &[
+                "insert", "rule", family, table, "output", "meta", "skuid", "61500", "accept",
+            ],
+            "extra: rule output/(without comment): at place 1",
+        ),
+        (
+            &["add", "chain", family, table, "more"],
+            "extra: chain more",
+        ),
+        (
+            &["add", "counter", family, table, "more"],
+            "extra: counter more",
+        ),
+        (
+            &["add", "quota", family, table, "more", "100", "bytes"],
+            "extra: object more",
+        ),
+        (
+            &["add", "set", family, table, "more", "{ type uid; }"],
+            "extra: set more",
+        ),
+        (
+            &["add", "element", family, table, "agents", "{ 70000 }"],
+            "extra: element of set agents: a range that starts at uid 70000",
+        ),
+        (
+            &[
+                "delete",
+                "element",
+                family,
+                table,
+                "agents",
+                "{ 700000-700999 }",
+            ],
+            "missing: element of set agents: a range that starts at uid 700000",
+        ),
+        (
+            &["add", "table", family, table, "{ flags dormant; }"],
+            "changed: table portcullis-lab",
+        ),
+    ];
+    for (words, expected) in cases {
+        lab.open();
+        lab.shut();
+        lab.boundary(&["verify"]).ok();
+        lab.nft(words).ok();
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "{words:?}: {}", finished.shown());
+        assert!(
+            finished.stdout.contains(expected),
+            "{words:?}: {}",
+            finished.shown()
+        );
+        let json = lab.boundary(&["verify", "--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["ok"], false);
+    }
+    // A rule with the right name and another meaning.
+    lab.open();
+    lab.shut();
+    let comment = "agents reach nothing else";
+    let handle = handle(&lab, "output", comment);
+    let replacement = format!("meta skuid @agents accept comment \"{comment}\"");
+    lab.nft(&[
+        "replace",
+        "rule",
+        family,
+        table,
+        "output",
+        "handle",
+        &handle,
+        &replacement,
+    ])
+    .ok();
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    assert!(
+        finished
+            .stdout
+            .contains("changed: rule output/\"agents reach nothing else\""),
+        "{}",
+        finished.shown()
+    );
+}
