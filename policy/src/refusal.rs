@@ -109,6 +109,8 @@ codes! {
     CredentialMissing = "credential_missing", 503;
     /// The credential may not go to this host.
     CredentialNotForHost = "credential_not_for_host", 403;
+    /// The upstream did not accept the credential that the gate injected.
+    CredentialRefused = "credential_refused", 502;
     /// The upstream's name did not resolve.
     UpstreamDns = "upstream_dns", 502;
     /// The name resolves to an address that is not public.

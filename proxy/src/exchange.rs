@@ -332,6 +332,7 @@ async fn carry(
     line.credential = permit.credential().cloned();
     line.facts = permit.facts_summary().cloned();
     let body = RequestBody::new(prefix, body);
+    let rule = permit.rule().clone();
     let mut end = line.clone();
     end.kind = RecordKind::Response;
     end.facts = None;
@@ -374,7 +375,21 @@ async fn carry(
         .await;
     drop(waiting);
     match sent {
-        Ok(answer) => Ok(deliver(answer, injected.as_ref(), ending)),
+        Ok(answer) => {
+            let refused =
+                answer.response.status() == StatusCode::UNAUTHORIZED && injected.is_some();
+            if refused {
+                ending.credential_refused();
+                tracing::warn!(authority = %channel.authority, %rule, "the upstream refused the injected credential");
+            }
+            if refused && git {
+                // git would ask a person for a password on any 401, with or without a challenge.
+                let refusal = credential_refused(&channel.authority);
+                ending.refused(&refusal);
+                return Err(refusal);
+            }
+            Ok(deliver(answer, injected.as_ref(), ending))
+        }
         Err(error) => {
             let refusal = error.refusal(&route);
             tracing::info!(authority = %route.authority(), error = %chain(&error), "upstream failed");
@@ -382,6 +397,14 @@ async fn carry(
             Err(refusal)
         }
     }
+}
+
+fn credential_refused(authority: &Authority) -> Refusal {
+    Refusal::new(
+        Code::CredentialRefused,
+        &format!("{authority} did not accept the credential that the gate injected"),
+        "the operator must replace the credential; nothing that you can send will help",
+    )
 }
 
 /// The upstream's answer as the client gets it.

@@ -42,6 +42,13 @@ impl Ending {
         }
     }
 
+    /// The upstream refused what the gate injected; the record says so, whatever the client gets to see.
+    pub fn credential_refused(&mut self) {
+        if let Some(record) = &mut self.record {
+            record.code = Some(policy::Code::CredentialRefused);
+        }
+    }
+
     /// More of the response's body has gone by.
     pub fn count(&mut self, bytes: usize) {
         self.received = self

@@ -548,6 +548,17 @@ async fn answers_are_stripped_and_odd_upstreams_are_502() {
         !answer.contains("www-authenticate") && answer.contains("x-portcullis-upstream"),
         "{answer}"
     );
+    let git = ask(&mut tls, &get(HOST, "/v1/unauthorized/info/refs")).await;
+    assert!(
+        git.starts_with("HTTP/1.1 502"),
+        "git would ask for a password on a 401: {git}"
+    );
+    assert_eq!(code(&git), "credential_refused");
+    let noted = |line: &serde_json::Value| line["code"] == "credential_refused";
+    until("both are noted", || {
+        stand.audit().iter().filter(|line| noted(line)).count() == 2
+    })
+    .await;
     let answer = ask(&mut tls, &get(HOST, "/v1/redirect"))
         .await
         .to_ascii_lowercase();

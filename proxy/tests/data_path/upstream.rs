@@ -150,7 +150,7 @@ where
             let auth = head.lines().find(|line| line.starts_with("authorization")).unwrap_or_default();
             format!("HTTP/1.1 200 OK\r\nX-Echo: {auth}\r\nSet-Cookie: s=1\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 2\r\n\r\nok")
         }
-        "/v1/unauthorized" => "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "/v1/unauthorized" | "/v1/unauthorized/info/refs" => "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n".to_owned(),
         "/v1/upgrade" => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw".to_owned(),
         "/v1/interim" => format!("{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(5000)),
         "/v1/head" => "HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n".to_owned(),
