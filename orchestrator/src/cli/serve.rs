@@ -1,6 +1,8 @@
 //! `serve` and `check`: the orchestrator itself.
 
 use std::fs::File;
+use std::io::IsTerminal;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -81,6 +83,7 @@ pub(super) fn run(config: &Config, args: &ServeArgs) -> Result<ExitCode, CliErro
     become_user(args.user.as_deref())?;
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_max_level(tracing::Level::INFO)
         .init();
     let _only_one = lock(&config.state)?;
@@ -216,13 +219,16 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     Ok(())
 }
 
-/// The account whose subordinate ids runs get.
+/// The account whose subordinate ids runs get: the named one, or the one the orchestrator runs as,
+/// which is the owner of its state directory when root asks.
 fn account(config: &Config) -> Option<String> {
     let own = || {
-        User::from_uid(Uid::effective())
-            .ok()
-            .flatten()
-            .map(|user| user.name)
+        let uid = if Uid::effective().is_root() {
+            Uid::from_raw(std::fs::metadata(&config.state).ok()?.uid())
+        } else {
+            Uid::effective()
+        };
+        Some(User::from_uid(uid).ok()??.name)
     };
     config.ids.clone().or_else(own)
 }
