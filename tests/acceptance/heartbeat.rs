@@ -4,12 +4,15 @@
 //! mounted at `/opt/agent`.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
+use tests::binaries;
+use tests::canary::Canary;
 use tests::host;
 use tests::instance::Instance;
 use tests::wait;
@@ -151,6 +154,71 @@ fn assigning_wakes_the_agent_runs_it_and_the_ticket_ends_as_done() {
     ] {
         assert!(timeline.contains(expected), "{expected}: {timeline}");
     }
+}
+
+#[test]
+fn a_run_that_pushes_finds_no_secret_anywhere_in_its_container() {
+    let office = Office::open();
+    let folder = office.instance.path("etc/portcullis/credentials");
+    let file = fs::read_dir(folder)
+        .unwrap()
+        .flatten()
+        .next()
+        .expect("the demo's credential");
+    let secret = fs::read_to_string(file.path()).unwrap().trim().to_owned();
+    let canary = Canary { secret };
+    let agent = office.agent(
+        "seeker",
+        "git clone --quiet https://git.portcullis.test/acme/web.git web
+         git -C web push --quiet origin HEAD:refs/heads/agent/seeker && echo pushed > pushed
+         env > environment
+         roots=()
+         for folder in /*; do
+             # Programs of the read-only system; processes are searched by themselves.
+             case $folder in /usr|/lib*|/bin|/sbin|/proc|/sys) ;; *) roots+=(--root \"$folder\") ;; esac
+         done
+         cat /opt/agent/forms | /opt/agent/portcullis-probe search --processes \"${roots[@]}\" > found 2> trouble
+         finish \"searched with $?\"",
+    );
+    let bundle = office.bundle("seeker");
+    let probe = bundle.join("portcullis-probe");
+    fs::copy(binaries::path("portcullis-probe"), &probe).unwrap();
+    fs::set_permissions(&probe, fs::Permissions::from_mode(0o755)).unwrap();
+    host::file(&bundle.join("forms"), &canary.forms_in_hex(), 0, 0o644);
+
+    let ticket = office.ticket("Seek");
+    office.assign(&ticket, &agent);
+    assert_eq!(
+        office.at_rest(&ticket),
+        "done",
+        "{}",
+        office.timeline(&ticket)
+    );
+    let var = office.instance.path("var");
+    let left = |name: &str| {
+        let file = find(&var, name).unwrap_or_else(|| panic!("the run left no `{name}`"));
+        fs::read_to_string(file).unwrap()
+    };
+    assert_eq!(left("pushed"), "pushed\n");
+    assert!(
+        left("environment").contains("PAPERCLIP_API_KEY="),
+        "{}",
+        left("environment")
+    );
+    canary.absent_from("the run's environment", left("environment"));
+    // The list of what to look for spells the secret in hex: the control that the search works.
+    let found = left("found");
+    assert!(
+        found.contains("\t/opt/agent/forms"),
+        "{found}{}",
+        left("trouble")
+    );
+    let elsewhere: Vec<_> = found
+        .lines()
+        .filter(|line| !line.ends_with("/opt/agent/forms"))
+        .collect();
+    assert!(elsewhere.is_empty(), "{elsewhere:?}");
+    canary.absent_from("the timeline", office.timeline(&ticket));
 }
 
 #[test]

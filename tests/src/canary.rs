@@ -90,6 +90,20 @@ impl Canary {
         forms
     }
 
+    /// The forms as `portcullis-probe search` reads them: a line each, hex, space, name.
+    pub fn forms_in_hex(&self) -> String {
+        let hex = |bytes: &[u8]| {
+            bytes
+                .iter()
+                .map(|byte| format!("{byte:02x}"))
+                .collect::<String>()
+        };
+        self.forms()
+            .iter()
+            .map(|(name, bytes)| format!("{} {name}\n", hex(bytes)))
+            .collect()
+    }
+
     /// Every form of it in `bytes`.
     pub fn find(&self, place: &str, bytes: &[u8]) -> Vec<Sighting> {
         find(&self.forms(), place, bytes)

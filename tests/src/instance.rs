@@ -131,7 +131,9 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        let down = self.run_down(&["--purge"]);
+        // Not `binaries::path`: an old program may panic there, and removes what it made all the same.
+        let program = Program::new(binaries::directory().join("portcullis")).arg("down");
+        let down = self.place(program).arg("--purge").run();
         let _absent = fs::remove_dir_all(&self.prefix);
         if !down.status.success() && !std::thread::panicking() {
             panic!("the instance could not be removed: {}", down.shown());

@@ -274,14 +274,6 @@ ca_file = \"{ca}\"
 
     /// Looks for `canary` as the agent: in every process, in this world's files, in its home.
     pub fn agent_sees(&self, canary: &Canary) -> Vec<Sighting> {
-        let forms: Vec<String> = canary
-            .forms()
-            .into_iter()
-            .map(|(name, bytes)| {
-                let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-                format!("{hex} {name}\n")
-            })
-            .collect();
         let mut search = self
             .unproxied(&binaries::path("portcullis-probe").display().to_string())
             .args(["search", "--processes", "--root"])
@@ -289,7 +281,7 @@ ca_file = \"{ca}\"
         for name in ["agent", "gate", "git", "web", "evil", "pki", "trust.pem"] {
             search = search.arg("--root").arg(self.scratch.path().join(name));
         }
-        let found = search.input(&forms.concat()).run();
+        let found = search.input(&canary.forms_in_hex()).run();
         assert!(found.code() < 2, "{}", found.shown());
         found
             .stdout
