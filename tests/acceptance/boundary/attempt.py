@@ -34,7 +34,8 @@ def echo(sock):
 def tcp(address, port, protocol=0):
     sock = socket.socket(family(address), socket.SOCK_STREAM, protocol)
     sock.settimeout(PATIENCE)
-    sock.connect((address, int(port)))
+    # Through getaddrinfo, which understands "fe80::1%wire".
+    sock.connect(socket.getaddrinfo(address, int(port), proto=socket.IPPROTO_TCP)[0][4])
     return echo(sock)
 
 

@@ -1,6 +1,5 @@
 //! New traffic: every kind of socket an agent can open.
 
-use tests::command::Program;
 use tests::wait;
 
 use super::lab::{AGENT, Attempt, GATE, HOST6, Lab, OTHER_AGENT, PEER4, PEER6, SUBORDINATE};
@@ -17,6 +16,7 @@ fn open_then_shut(lab: &Lab, uid: u32, what: &str, run: impl Fn() -> Attempt) {
         lab.received() > before,
         "control: {what} did not reach the peer: {attempt:?}"
     );
+    lab.settle();
     lab.shut();
     let (before, refused) = (lab.received(), lab.refused(uid));
     let attempt = run();
@@ -81,7 +81,8 @@ fn link_local_addresses_are_shut() {
             .as_array()
             .unwrap()
             .iter()
-            .find_map(|link| link["addr_info"][0]["local"].as_str())
+            .flat_map(|link| link["addr_info"].as_array().into_iter().flatten())
+            .find_map(|address| address["local"].as_str())
             .unwrap_or_else(|| panic!("{listed}"));
         let address = format!("{found}%wire");
         let words = ["tcp", address.as_str(), "443"];
@@ -292,6 +293,7 @@ fn a_refusal_is_never_sent_to_a_source_that_is_not_ours() {
                 let before = lab.received();
                 let attempt = lab.attempt(AGENT, &words);
                 assert!(lab.received() > before, "control: {words:?}: {attempt:?}");
+                lab.settle();
                 lab.shut();
                 let (before, refused) = (lab.received(), lab.refused(AGENT));
                 let attempt = lab.attempt(AGENT, &words);
@@ -325,16 +327,7 @@ fn the_gate_leaves_by_every_way_it_needs() {
             assert_eq!(lab.attempt(GATE, &["tcp", PEER6, "443"]).outcome, "reached");
         }
         // The peer would wait in LAST-ACK for what did not get through.
-        wait::until_true("closed connections are gone at the peer", || {
-            let listed = Program::new("ss").args(["-Htan", "state", "connected"]);
-            listed
-                .in_netns(&lab.peer)
-                .run()
-                .ok()
-                .stdout
-                .trim()
-                .is_empty()
-        });
+        lab.settle();
         assert_eq!(lab.refused(GATE), 0, "{scope}: {}", lab.counters());
         // Neighbour discovery has no uid either.
         lab.host.ip(&["-6", "neighbour", "flush", "dev", "wire"]);

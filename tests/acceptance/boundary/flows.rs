@@ -97,6 +97,7 @@ fn a_listening_agent_is_not_a_channel() {
             lab.open();
             let open = dial();
             assert!(open.contains("reached"), "control: {scope}: {open}");
+            lab.settle();
             lab.shut();
             let before = lab.received();
             let shut = dial();
@@ -166,6 +167,7 @@ fn a_guest_forwards_nothing_and_says_so() {
         wait::until_true("control: the container reaches the peer", || {
             dial(&words).contains("reached")
         });
+        lab.settle();
         lab.shut();
         let (before, forwarded) = (lab.received(), lab.total("forwarded"));
         let shut = dial(&words);

@@ -268,6 +268,20 @@ impl Lab {
         self.seen("received")
     }
 
+    /// Waits until every connection of the peer has ended, so that no packet of an older one is
+    /// taken for a newer one's.
+    #[track_caller]
+    pub(super) fn settle(&self) {
+        wait::until_true("the peer's connections end", || {
+            let listed = Program::new("ss")
+                .args(["-Htan", "state", "connected", "exclude", "time-wait"])
+                .in_netns(&self.peer)
+                .run()
+                .ok();
+            listed.stdout.trim().is_empty()
+        });
+    }
+
     /// Packets that reached the peer, but for resets: those a kernel sends for a connection it does
     /// not know carry nothing of anybody's.
     pub(super) fn received_data(&self) -> u64 {
