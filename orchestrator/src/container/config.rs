@@ -14,7 +14,7 @@
 //! ```
 
 use std::fmt::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::cgroup::CgroupRoot;
 use super::slices::AGENT_ID;
@@ -33,8 +33,10 @@ pub(super) struct Fixed<'a> {
     pub(super) relay: &'a Path,
     pub(super) seccomp: &'a Path,
     pub(super) cgroups: &'a CgroupRoot,
-    /// `/usr` has mounts beneath it, which a user namespace may not leave out.
-    pub(super) usr_has_mounts: bool,
+    /// Where LXC assembles the container's tree; an empty directory.
+    pub(super) assembly: &'a Path,
+    /// Mount points beneath `/usr`, which a user namespace may not leave out.
+    pub(super) usr_mounts: &'a [PathBuf],
 }
 
 /// The configuration of one run's container.
@@ -46,6 +48,7 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     let memory = spec.limits.memory_bytes;
     config.set("lxc.uts.name", hostname(spec.run.as_str()));
     config.set("lxc.rootfs.path", format!("dir:{}", plain(fixed.rootfs)?));
+    config.set("lxc.rootfs.mount", plain(fixed.assembly)?);
     config.set("lxc.rootfs.options", "ro,nosuid,nodev");
     config.set("lxc.rootfs.managed", "0");
     for kind in ["u", "g"] {
@@ -72,12 +75,16 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
         config.set(&key, value);
     }
 
-    let usr = if fixed.usr_has_mounts {
-        "rbind,ro,nosuid,nodev"
-    } else {
+    let usr = if fixed.usr_mounts.is_empty() {
         "bind,ro,nosuid,nodev"
+    } else {
+        "rbind,ro,nosuid,nodev"
     };
-    config.bind(Path::new("/usr"), "usr", usr)?;
+    config.bind(Path::new("/usr"), "/usr", usr)?;
+    // The options of a recursive bind reach its top alone.
+    for mount in fixed.usr_mounts {
+        config.bind(mount, &field(mount)?, "rbind,ro,nosuid,nodev")?;
+    }
     config.bind(fixed.relay, RELAY, "bind,ro,nosuid,nodev")?;
     config.bind(
         &spec.gate_socket_dir,
@@ -209,7 +216,8 @@ mod tests {
             relay: Path::new("/relay"),
             seccomp: Path::new("/seccomp"),
             cgroups: &cgroups,
-            usr_has_mounts: false,
+            assembly: Path::new("/assembly"),
+            usr_mounts: &[PathBuf::from("/usr/share/more")],
         };
         render(&spec(workspace), &fixed)
     }
@@ -229,6 +237,7 @@ mod tests {
             "lxc.cgroup2.memory.max = 1048576",
             "lxc.cgroup2.memory.swap.max = 0",
             "lxc.cgroup2.pids.max = 7",
+            "lxc.mount.entry = /usr/share/more usr/share/more none rbind,ro,nosuid,nodev 0 0",
         ] {
             assert!(
                 text.lines().any(|other| other == line),

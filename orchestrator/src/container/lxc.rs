@@ -130,7 +130,8 @@ impl LxcEngine {
             relay: &self.relay,
             seccomp: &seccomp,
             cgroups: &self.cgroups,
-            usr_has_mounts: usr_has_mounts(),
+            assembly: &directory.join("lxc/root"),
+            usr_mounts: &usr_mounts(),
         };
         let written = config::render(spec, &fixed).and_then(|config| {
             let lxc = directory.join("lxc");
@@ -139,7 +140,7 @@ impl LxcEngine {
                 fs::write(path, text).map_err(failed)?;
                 fs::set_permissions(path, readable.clone()).map_err(failed)?;
             }
-            passable_directory(&lxc).map_err(failed)?;
+            passable_directory(&lxc.join("root")).map_err(failed)?;
             // The monitor's own place is the only one that it may write to.
             if let Some(Identity { uid, gid }) = self.identity {
                 chown(&lxc, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
@@ -420,10 +421,15 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn usr_has_mounts() -> bool {
+fn usr_mounts() -> Vec<PathBuf> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-    table
-        .lines()
-        .filter_map(|line| line.split(' ').nth(4))
-        .any(|point| point.starts_with("/usr/"))
+    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
+    // A point that holds blanks is escaped there; such a mount is left as it is.
+    let mut mounts: Vec<PathBuf> = points
+        .filter(|point| point.starts_with("/usr/") && !point.contains('\\'))
+        .map(PathBuf::from)
+        .collect();
+    mounts.sort();
+    mounts.dedup();
+    mounts
 }

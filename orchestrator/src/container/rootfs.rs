@@ -123,7 +123,7 @@ const MOUNT_POINTS: [&str; 2] = ["etc/ssl/certs/ca-certificates.crt", "opt/portc
 /// A part cannot be made; the message names it.
 pub fn create(directory: &Path) -> io::Result<()> {
     for name in DIRECTORIES {
-        make_directory(&directory.join(name))?;
+        make_directory(directory, &directory.join(name))?;
     }
     for (name, text) in FILES {
         let path = directory.join(name);
@@ -162,15 +162,14 @@ fn named(path: &Path) -> impl Fn(io::Error) -> io::Error {
     move |error| io::Error::new(error.kind(), format!("{}: {error}", path.display()))
 }
 
-fn make_directory(path: &Path) -> io::Result<()> {
+/// Makes `path`, which lies beneath `top`. Whatever the umask: the ids inside are others than ours,
+/// and must be able to look.
+fn make_directory(top: &Path, path: &Path) -> io::Result<()> {
     fs::create_dir_all(path).map_err(named(path))?;
-    // Whatever the umask: the ids inside are others than ours, and must be able to pass.
-    let mut at = path;
-    while at.metadata().map_err(named(at))?.permissions().mode() & 0o555 != 0o555 {
-        fs::set_permissions(at, fs::Permissions::from_mode(0o755)).map_err(named(at))?;
-        match at.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => at = parent,
-            _ => break,
+    for at in path.ancestors().take_while(|at| at.starts_with(top)) {
+        let mode = at.metadata().map_err(named(at))?.permissions().mode();
+        if mode & 0o7777 != 0o755 {
+            fs::set_permissions(at, fs::Permissions::from_mode(0o755)).map_err(named(at))?;
         }
     }
     Ok(())
@@ -219,7 +218,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         return write(to, &content, if executable { 0o755 } else { 0o644 });
     }
     if meta.is_dir() && readable_by_all {
-        make_directory(to)?;
+        make_directory(to, to)?;
         for entry in fs::read_dir(from).map_err(named(from))? {
             let entry = entry.map_err(named(from))?;
             copy(&entry.path(), &to.join(entry.file_name()))?;
