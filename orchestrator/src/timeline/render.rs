@@ -28,14 +28,23 @@ pub fn text(timeline: &Value) -> String {
         word(&issue["status"])
     );
     for item in timeline["items"].as_array().into_iter().flatten() {
+        // After each of an agent's own comments: true, and no news. JSON has it.
+        if item["facts"]["gate"] == "not_own_write" {
+            continue;
+        }
         let at = word(&item["at"]);
         let clock = at.get(11..23).unwrap_or(&at).to_owned();
         let (line, beneath) = describe(item);
         let actor = word(&item["actor"]);
-        let run = item["runId"]
-            .as_str()
-            .map(|run| format!(" (run {run})"))
-            .unwrap_or_default();
+        let run = match item["runId"].as_str() {
+            Some(run) if item["kind"] == "run.claimed" => format!(" (run {run})"),
+            // The random end tells runs apart; their beginning is the time.
+            Some(run) => format!(
+                " (run ..{})",
+                run.get(run.len().saturating_sub(6)..).unwrap_or(run)
+            ),
+            None => String::new(),
+        };
         // Writing to a String cannot fail.
         let _infallible = writeln!(out, "{clock}  {actor:<18} {line}{run}");
         for text in beneath.lines() {
@@ -77,6 +86,7 @@ fn describe(item: &Value) -> (String, String) {
         ),
         "run.ended" => format!("run {}: {}", word(&facts["status"]), reason()),
         "egress.allowed" => egress("allowed", facts),
+        "egress.event" => reason(),
         "egress.refused" => egress("REFUSED", facts),
         _ => format!("{kind} {facts}"),
     };
@@ -96,8 +106,8 @@ fn egress(verdict: &str, facts: &Value) -> String {
         ("rule", "rule"),
         ("credential", "credential"),
         ("status", "status"),
-        ("bytes_out", "sent"),
-        ("bytes_in", "received"),
+        ("bytes_in", "sent"),
+        ("bytes_out", "received"),
         ("facts", "facts"),
         ("reason", "reason"),
     ];

@@ -220,6 +220,17 @@ async fn a_silent_agent_gets_one_corrective_run_and_then_the_ticket_is_parked() 
         .body;
     assert_eq!(last[0]["authorType"], "system");
     assert!(text(&last[0]["body"]).contains("must act"), "{last}");
+
+    // Assigning it again, to the same agent, is asking it to go on.
+    let assign = json!({ "assigneeAgentId": ada });
+    let changed = world
+        .person("PATCH", &format!("/api/issues/{ticket}"), assign)
+        .await;
+    assert_eq!(changed.body["status"], "todo", "{changed:?}");
+    let third = world.next_run(&[&first.run, &second.run]).await;
+    assert_eq!(world.run(&third.run).await["corrective"], false);
+    third.done(&ticket).await;
+    world.at_rest().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -385,7 +396,7 @@ async fn the_timeline_joins_wake_run_requests_and_comments() {
     world.gate.lock().unwrap().audit = vec![
         json!({ "kind": "request", "id": "a", "run": run.run, "time": time, "verdict": "allow", "method": "GET",
                 "authority": "github.com:443", "path": "/x", "rule": "git", "credential": "github" }),
-        json!({ "kind": "response", "id": "a", "run": run.run, "time": time, "status": 200, "bytes_in": 7 }),
+        json!({ "kind": "response", "id": "a", "run": run.run, "time": time, "status": 200, "bytes_out": 7 }),
         json!({ "kind": "refusal", "id": "b", "run": run.run, "time": time, "verdict": "refuse",
                 "code": "destination_not_listed", "authority": "evil.example:443", "method": "CONNECT" }),
     ];

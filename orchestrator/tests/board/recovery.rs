@@ -138,3 +138,68 @@ async fn a_run_stopped_by_reassigning_is_gone_before_the_next_agent_starts() {
     second.exits(Exit::Code(1));
     world.at_rest().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancel_during_a_slow_start_leaves_no_process_and_attempts_do_not_stack() {
+    let world = World::new().await;
+    world.engine.0.lock().unwrap().slow = true;
+    let ada = world.agent("ada").await;
+    let ticket = world
+        .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+        .await;
+    let run = eventually("the run is claimed", || async {
+        let issue = world.issue(&ticket).await;
+        issue["executionRunId"].as_str().map(str::to_owned)
+    })
+    .await;
+    for i in 0..5 {
+        let body = json!({ "body": format!("now {i}") });
+        world
+            .person("POST", &format!("/api/issues/{ticket}/comments"), body)
+            .await;
+        world
+            .person("POST", &format!("/api/agents/{ada}/wakeup"), json!({}))
+            .await;
+    }
+    let queued = world
+        .store
+        .read(orchestrator::store::wakes::all_queued)
+        .await
+        .unwrap();
+    assert_eq!(queued.len(), 1, "{queued:?}");
+    let target = format!("/api/heartbeat-runs/{run}/cancel");
+    assert_eq!(world.person("POST", &target, json!({})).await.status, 200);
+    // Without the ticket the follow-up is moot.
+    let away = json!({ "assigneeUserId": "ann" });
+    world
+        .person("PATCH", &format!("/api/issues/{ticket}"), away)
+        .await;
+    world.engine.0.lock().unwrap().slow = false;
+    assert_eq!(world.ended(&run).await["status"], "cancelled");
+    world.at_rest().await;
+    assert!(world.engine.0.lock().unwrap().alive.is_empty());
+    assert!(world.gate.lock().unwrap().open.is_empty());
+    assert_eq!(world.engine.started().len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_between_claim_and_start_parks_the_ticket_and_starts_nothing() {
+    let mut world = World::idle().await;
+    let ada = world.agent("ada").await;
+    let ticket = world
+        .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+        .await;
+    let claimed = world
+        .store
+        .write(orchestrator::model::Actor::System, |w| {
+            let wake = orchestrator::store::wakes::all_queued(w)?.remove(0);
+            orchestrator::store::runs::claim(w, &wake.id, 4)
+        })
+        .await
+        .unwrap();
+    world.start();
+    assert_eq!(world.ended(&claimed.run.id).await["status"], "lost");
+    world.at_rest().await;
+    assert_eq!(world.issue(&ticket).await["status"], "blocked");
+    assert!(world.engine.started().is_empty());
+}

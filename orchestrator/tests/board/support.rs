@@ -31,6 +31,8 @@ pub(crate) struct Machine {
     pub(crate) alive: Vec<String>,
     /// Runs that survive being killed.
     pub(crate) stubborn: Vec<String>,
+    /// Starts take until this is false again.
+    pub(crate) slow: bool,
     /// Refuse every start with this.
     pub(crate) refuse: Option<String>,
 }
@@ -82,6 +84,9 @@ fn evidence(run: &RunId) -> Evidence {
 impl Engine for Script {
     async fn start(&self, spec: RunSpec) -> Result<Running, EngineError> {
         let run = spec.run.clone();
+        while self.0.lock().unwrap().slow {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
         let (sender, receiver) = watch::channel(None);
         let mut machine = self.0.lock().unwrap();
         if let Some(why) = &machine.refuse {

@@ -86,7 +86,7 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
         Some(ids) => set_blockers(w, &before.company, &before.id, ids)?,
         None => None,
     };
-    after.status = next_status(&before, &after, &patch);
+    after.status = next_status(w, &before, &after, &patch)?;
     guards(w, &before, &after, &patch)?;
     stamp(
         &before,
@@ -114,7 +114,8 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
         Some(body) => Some(comments::write(w, &after, NewComment::of(body), false)?),
         None => None,
     };
-    wake(w, &before, &after, comment.as_ref())?;
+    let again = live.is_none() && asked_again(w, &after, &patch);
+    wake(w, &before, &after, comment.as_ref(), again)?;
     if let Some(run) = live {
         stop_run(w, &before, &after, &run, patch.interrupt)?;
     }
@@ -279,19 +280,37 @@ fn new_parent(w: &Writer<'_>, ticket: &Ticket, reference: &str) -> Result<String
     Ok(parent.id)
 }
 
-fn next_status(before: &Ticket, after: &Ticket, patch: &Patch) -> Status {
-    match patch.status {
-        Some(status) => status,
-        None if (patch.reopen || patch.resume) && before.status.is_terminal() => Status::Todo,
-        // Giving a parked or reviewed ticket to another agent is asking it to go on.
-        None if after.assignee_agent.is_some()
-            && after.assignee_agent != before.assignee_agent
-            && matches!(before.status, Status::InProgress) =>
-        {
-            Status::Todo
-        }
-        None => before.status,
+fn next_status(
+    w: &Writer<'_>,
+    before: &Ticket,
+    after: &Ticket,
+    patch: &Patch,
+) -> Result<Status, StoreError> {
+    if let Some(status) = patch.status {
+        return Ok(status);
     }
+    if (patch.reopen || patch.resume) && before.status.is_terminal() {
+        return Ok(Status::Todo);
+    }
+    let moved = after.assignee_agent.is_some() && after.assignee_agent != before.assignee_agent;
+    if moved && before.status == Status::InProgress {
+        return Ok(Status::Todo);
+    }
+    // A person who gives a parked ticket to an agent, the same one included, asks it to go on.
+    if asked_again(w, after, patch)
+        && before.status == Status::Blocked
+        && unresolved_blockers(w, &before.id)?.is_empty()
+    {
+        return Ok(Status::Todo);
+    }
+    Ok(before.status)
+}
+
+/// A person names an agent as the assignee.
+fn asked_again(w: &Writer<'_>, after: &Ticket, patch: &Patch) -> bool {
+    matches!(w.actor, Actor::User { .. })
+        && after.assignee_agent.is_some()
+        && matches!(patch.assignee_agent_id, Some(Some(_)))
 }
 
 fn guards(
@@ -437,6 +456,7 @@ fn wake(
     before: &Ticket,
     after: &Ticket,
     comment: Option<&Comment>,
+    again: bool,
 ) -> Result<(), StoreError> {
     let was_shut = before.status.is_terminal()
         || matches!(
@@ -445,7 +465,7 @@ fn wake(
         );
     let is_open = matches!(after.status, Status::Todo | Status::InProgress);
     if let Some(agent) = &after.assignee_agent {
-        let reason = if after.assignee_agent != before.assignee_agent {
+        let reason = if after.assignee_agent != before.assignee_agent || again {
             Some(Reason::Assigned)
         } else if before.status.is_terminal() && is_open && comment.is_some() {
             Some(Reason::Reopened)
