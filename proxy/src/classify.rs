@@ -1,5 +1,6 @@
-//! What a request asks for, and whether everything in it agrees on the destination. One authority value comes out: the
-//! CONNECT target or the absolute-form target, to which `Host` must be equal. Disagreement is refused, never repaired.
+//! What a request asks for, and whether everything in it agrees on the destination. One authority
+//! value comes out: the CONNECT target or the absolute-form target, to which `Host` must be equal.
+//! Disagreement is refused, never repaired.
 
 use http::header::{self, HeaderMap};
 use http::request::Parts;
@@ -68,8 +69,8 @@ pub fn target(uri: &Uri) -> &str {
         .map_or("/", http::uri::PathAndQuery::as_str)
 }
 
-/// Whether a request asks to leave HTTP/1.1. Only an upgrade that a client depends on is refused; offers such as `h2c` are
-/// dropped with the other hop-by-hop fields.
+/// Whether a request asks to leave HTTP/1.1. Only an upgrade that a client depends on is refused;
+/// offers such as `h2c` are dropped with the other hop-by-hop fields.
 pub fn upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
     let wanted = headers.get_all(header::UPGRADE).iter().any(|value| {
         value
@@ -87,7 +88,8 @@ pub fn upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Methods that no rule can open: TRACE would echo the injected credential, and there is no tunnel in a tunnel.
+/// Methods that no rule can open: TRACE would echo the injected credential, and there is no tunnel
+/// in a tunnel.
 pub fn method(method: &Method) -> Result<(), Refusal> {
     let name = method.as_str();
     if matches!(name, "TRACE" | "TRACK" | "CONNECT") {

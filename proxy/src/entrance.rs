@@ -1,5 +1,6 @@
-//! The ways in: a loopback TCP port, where the kernel is asked whose socket it is, and one unix socket per run, whose peer
-//! must be of the run's uid range. A client that the kernel does not vouch for is answered once and closed.
+//! The ways in: a loopback TCP port, where the kernel is asked whose socket it is, and one unix
+//! socket per run, whose peer must be of the run's uid range. A client that the kernel does not
+//! vouch for is answered once and closed.
 
 pub mod client;
 pub mod pulse;
@@ -41,8 +42,8 @@ pub async fn tcp(gate: Arc<Gate>, listener: TcpListener) {
     }
 }
 
-/// Serves each run's socket as it is opened, until the channel closes or the task is dropped; no socket is accepted on
-/// after that.
+/// Serves each run's socket as it is opened, until the channel closes or the task is dropped; no
+/// socket is accepted on after that.
 pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixListener)>) {
     let mut sockets = JoinSet::new();
     loop {
@@ -215,7 +216,8 @@ where
         body.len(),
     );
     let told = async {
-        // The request is read first, so that closing does not reset the answer away; what it says does not matter.
+        // The request is read first, so that closing does not reset the answer away; what it says
+        // does not matter.
         let mut ignored = [0_u8; 8192];
         let _read = stream.read(&mut ignored).await?;
         stream.write_all(answer.as_bytes()).await?;

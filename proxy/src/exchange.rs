@@ -1,31 +1,34 @@
-//! One request's way: agree, judge, record, strip, inject, send, stream. Follow [`serve`]; every early return is a refusal
-//! that is recorded before it is told.
+//! One request's way: agree, judge, record, strip, inject, send, stream. Follow [`serve`]; every
+//! early return is a refusal that is recorded before it is told.
 
 pub mod body;
 pub mod ending;
+mod judge;
+mod live;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use policy::authority::{Authority, Scheme};
 use policy::record::{Record, RecordKind, Verdict, redact_target};
-use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
+use policy::{Code, Refusal};
 
 use self::body::{RequestBody, ResponseBody};
 use self::ending::Ending;
+use self::judge::{Allowed, Known, No, judge};
+pub use self::live::Live;
 use crate::classify;
 use crate::entrance::client::Client;
 use crate::entrance::pulse::Pulse;
 use crate::framing::Flag;
 use crate::gate::Gate;
-use crate::inject::Injection;
-use crate::inspect::receive_pack::{Commands, Progress, Reader};
+use crate::inspect::receive_pack::Commands;
 use crate::policies::LoadedPolicy;
 use crate::refusal::{self, Shape};
 use crate::strip;
@@ -33,7 +36,8 @@ use crate::strip;
 /// Said on a credentialed answer that the upstream refused, where its challenge was taken away.
 const UPSTREAM: &str = "x-portcullis-upstream";
 
-/// After a refusal, this much of a body is read and thrown away, so that the client reads the answer instead of a reset.
+/// After a refusal, this much of a body is read and thrown away, so that the client reads the
+/// answer instead of a reset.
 const DRAINED_BYTES: u64 = 64 * 1024 * 1024;
 const DRAINED_FOR: Duration = Duration::from_secs(5);
 
@@ -47,89 +51,6 @@ pub struct Channel {
     pub framing: Flag,
     pub pulse: Pulse,
     pub live: Live,
-}
-
-/// What is going on on a connection by a permit, so that a changed policy can judge it again while it streams.
-#[derive(Debug, Clone, Default)]
-pub struct Live(Arc<Mutex<Option<Permitted>>>);
-
-#[derive(Debug, Clone)]
-struct Permitted {
-    scheme: Scheme,
-    authority: Authority,
-    method: Method,
-    uri: Uri,
-    facts: Facts,
-}
-
-impl Live {
-    /// Whether `policy` would still permit what was last permitted here.
-    pub fn still_permitted(&self, policy: &LoadedPolicy) -> bool {
-        let last = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let Some(Permitted {
-            scheme,
-            authority,
-            method,
-            uri,
-            facts,
-        }) = last
-        else {
-            return true;
-        };
-        let request = policy::Request {
-            scheme,
-            authority: &authority,
-            method: method.as_str(),
-            target: classify::target(&uri),
-        };
-        match policy.policy.route(scheme, &authority) {
-            Routing::Refuse(_) => false,
-            Routing::Route(route) => match policy.policy.decide(&route, &request, &facts) {
-                Decision::Permit(_) => true,
-                Decision::Refuse(_) | Decision::Inspect(_) => false,
-            },
-        }
-    }
-
-    fn over(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    fn permitted(&self, channel: &Channel, parts: &Parts, facts: Facts) {
-        let permitted = Permitted {
-            scheme: channel.scheme,
-            authority: channel.authority.clone(),
-            method: parts.method.clone(),
-            uri: parts.uri.clone(),
-            facts,
-        };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permitted);
-    }
-}
-
-/// A refusal on its way to the client, and the push it refuses if that is what it does.
-struct No {
-    refusal: Refusal,
-    push: Option<Commands>,
-}
-
-impl From<Refusal> for No {
-    fn from(refusal: Refusal) -> Self {
-        Self {
-            refusal,
-            push: None,
-        }
-    }
-}
-
-/// What was learnt of a request before it was refused, for its record.
-#[derive(Default)]
-struct Known {
-    policy: Option<Arc<LoadedPolicy>>,
 }
 
 /// Serves one request, whatever comes of it.
@@ -157,7 +78,8 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             let mut line = record(channel, RecordKind::Refusal, &id, &parts, policy);
             line.status = Some(response.status().as_u16());
             refuse(channel, line, &refusal);
-            // A client that waits for 100-continue sends nothing after a final answer; reading would only invite it to.
+            // A client that waits for 100-continue sends nothing after a final answer; reading
+            // would only invite it to.
             if !expects || shown {
                 drain(&mut body).await;
             }
@@ -179,134 +101,6 @@ fn refuse(channel: &Channel, mut record: Record, refusal: &Refusal) {
     record.reason = Some(refusal.text.clone());
     if let Err(error) = channel.gate.audit.append(record) {
         tracing::error!(%error, "a refusal could not be recorded");
-    }
-}
-
-/// A request that may leave.
-struct Allowed {
-    policy: Arc<LoadedPolicy>,
-    route: Route,
-    permit: Permit,
-    injection: Injection,
-    prefix: Option<Bytes>,
-}
-
-/// Everything before the record: nothing here resolves, dials or sends.
-async fn judge(
-    channel: &Channel,
-    parts: &Parts,
-    body: &mut Incoming,
-    known: &mut Known,
-) -> Result<Allowed, No> {
-    if channel.framing.is_raised() {
-        return Err(malformed("the request's framing is ambiguous").into());
-    }
-    classify::inside(parts, channel.scheme, &channel.authority)?;
-    classify::upgrade(&parts.headers)?;
-    let gate = &channel.gate;
-    let policy = channel.client.policy(gate)?;
-    known.policy = Some(Arc::clone(&policy));
-    gate.boundary.check().map_err(|problem| {
-        Refusal::new(
-            Code::BoundaryNotProven,
-            &format!("the kernel boundary is not proven: {problem}"),
-            "the operator must start portcullis-boundary; `portcullis status` says what is missing",
-        )
-    })?;
-    let route = match policy.policy.route(channel.scheme, &channel.authority) {
-        Routing::Route(route) => route,
-        Routing::Refuse(refusal) => return Err(refusal.into()),
-    };
-    let (permit, prefix) = permit(channel, parts, body, &policy, &route).await?;
-    let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
-    Ok(Allowed {
-        policy,
-        route,
-        permit,
-        injection,
-        prefix,
-    })
-}
-
-/// Asks the policy, and reads what it asks for.
-async fn permit(
-    channel: &Channel,
-    parts: &Parts,
-    body: &mut Incoming,
-    policy: &LoadedPolicy,
-    route: &Route,
-) -> Result<(Permit, Option<Bytes>), No> {
-    let request = policy::Request {
-        scheme: channel.scheme,
-        authority: &channel.authority,
-        method: parts.method.as_str(),
-        target: classify::target(&parts.uri),
-    };
-    match policy.policy.decide(route, &request, &Facts::None) {
-        Decision::Permit(permit) => {
-            channel.live.permitted(channel, parts, Facts::None);
-            Ok((permit, None))
-        }
-        Decision::Refuse(refusal) => Err(refusal.into()),
-        Decision::Inspect(Inspection::ReceivePack) => {
-            let most = channel.gate.config.limits.push_commands_bytes;
-            let (prefix, read) = push_commands(parts, body, most).await?;
-            let (facts, push) = match read {
-                Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
-                Err(reason) => (Facts::Unreadable(reason), None),
-            };
-            match policy.policy.decide(route, &request, &facts) {
-                Decision::Permit(permit) => {
-                    channel.live.permitted(channel, parts, facts);
-                    Ok((permit, Some(prefix)))
-                }
-                Decision::Refuse(refusal) => Err(No { refusal, push }),
-                Decision::Inspect(Inspection::ReceivePack) => Err(No::from(Refusal::new(
-                    Code::CouldNotInspect,
-                    "the push could not be inspected",
-                    "report this: the policy asked for facts that it had been given",
-                ))),
-            }
-        }
-    }
-}
-
-/// The commands of a push with the bytes they were read from, which still have to be sent; or why they cannot be read.
-async fn push_commands(
-    parts: &Parts,
-    body: &mut Incoming,
-    most: usize,
-) -> Result<(Bytes, Result<Commands, String>), Refusal> {
-    let mut prefix = Vec::new();
-    if parts.headers.contains_key(header::CONTENT_ENCODING) {
-        return Ok((
-            Bytes::new(),
-            Err("the body of the push is compressed".to_owned()),
-        ));
-    }
-    let mut reader = Reader::default();
-    loop {
-        match reader.advance(&prefix) {
-            Progress::Done(commands) => return Ok((prefix.into(), Ok(commands))),
-            Progress::Unreadable(reason) => return Ok((prefix.into(), Err(reason))),
-            Progress::More if prefix.len() >= most => {
-                let reason = format!("the command list of the push is longer than {most} bytes");
-                return Ok((prefix.into(), Err(reason)));
-            }
-            Progress::More => {}
-        }
-        match body.frame().await {
-            Some(Ok(frame)) => {
-                if let Ok(data) = frame.into_data() {
-                    prefix.extend_from_slice(&data);
-                }
-            }
-            Some(Err(_)) => return Err(malformed("the body of the push broke off")),
-            None => {
-                let reason = "the push ended before its command list did".to_owned();
-                return Ok((prefix.into(), Err(reason)));
-            }
-        }
     }
 }
 

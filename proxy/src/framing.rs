@@ -1,7 +1,8 @@
-//! A second pair of eyes on the raw heads of a connection. hyper refuses most ambiguous framing itself, but it silently
-//! drops `Content-Length` beside `Transfer-Encoding` and takes a bare line feed for a line end; both are ways to make two
-//! parsers disagree about where a request ends. The watcher follows the bytes that hyper reads and raises a flag, upon
-//! which the exchange answers 400 and closes. It can only ever refuse more, never less.
+//! A second pair of eyes on the raw heads of a connection. hyper refuses most ambiguous framing
+//! itself, but it silently drops `Content-Length` beside `Transfer-Encoding` and takes a bare line
+//! feed for a line end; both are ways to make two parsers disagree about where a request ends. The
+//! watcher follows the bytes that hyper reads and raises a flag, upon which the exchange answers
+//! 400 and closes. It can only ever refuse more, never less.
 
 use std::io;
 use std::pin::Pin;
@@ -34,7 +35,8 @@ pub struct Watched<IO> {
 }
 
 impl<IO> Watched<IO> {
-    /// Wraps a stream at the beginning of its first head; also gives the flag to consult per request.
+    /// Wraps a stream at the beginning of its first head; also gives the flag to consult per
+    /// request.
     pub fn new(io: IO) -> (Self, Flag) {
         let flag = Flag::default();
         (
@@ -232,7 +234,8 @@ impl Heads {
         let (length, chunked) = (self.length.take(), std::mem::take(&mut self.chunked));
         self.request_line_seen = false;
         self.place = match (length, chunked) {
-            // What follows a CONNECT belongs to the tunnel; if it is refused, the connection is closed.
+            // What follows a CONNECT belongs to the tunnel; if it is refused, the connection is
+            // closed.
             _ if self.connect => Place::Lost,
             (Some(_), true) => return self.lose(),
             (_, true) => Place::ChunkSize,

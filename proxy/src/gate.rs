@@ -1,5 +1,6 @@
-//! The gate as a value: everything a request meets on its way, shared by all connections. Nothing in it is changed by a
-//! request; what a reload changes (policies, credentials) is asked for anew by each request.
+//! The gate as a value: everything a request meets on its way, shared by all connections. Nothing
+//! in it is changed by a request; what a reload changes (policies, credentials) is asked for anew
+//! by each request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -102,7 +103,8 @@ impl Gate {
         })
     }
 
-    /// A new id for a request, unique over restarts, which joins its audit lines and is shown to the agent.
+    /// A new id for a request, unique over restarts, which joins its audit lines and is shown to
+    /// the agent.
     pub fn new_id(&self) -> String {
         format!(
             "r{:x}-{}",
@@ -111,7 +113,8 @@ impl Gate {
         )
     }
 
-    /// TLS settings for a client that opened a tunnel to `host`: a leaf for exactly that host, whatever it offers.
+    /// TLS settings for a client that opened a tunnel to `host`: a leaf for exactly that host,
+    /// whatever it offers.
     pub fn leaf(&self, host: &Host) -> Result<Arc<ServerConfig>, CaError> {
         let mut config = self.tls.clone();
         config.cert_resolver = Arc::new(Only(self.minter.leaf(host)?));
@@ -191,7 +194,8 @@ impl ResolvesServerCert for Nothing {
     }
 }
 
-/// What every client is offered: TLS 1.2 and 1.3, and only HTTP/1.1, since that is what the gate speaks.
+/// What every client is offered: TLS 1.2 and 1.3, and only HTTP/1.1, since that is what the gate
+/// speaks.
 fn client_side(provider: &Arc<CryptoProvider>) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()?

@@ -1,6 +1,7 @@
-//! Who is asking, as the kernel says it. A run's socket shows its peer by SO_PEERCRED; on the TCP entrance the uid that
-//! owns the client's socket is asked of sock_diag at accept. Uid 0, the gate's own and the overflow uid are nobody, and so
-//! is a socket whose inode is 0: that is what the kernel answers once the client has closed.
+//! Who is asking, as the kernel says it. A run's socket shows its peer by SO_PEERCRED; on the TCP
+//! entrance the uid that owns the client's socket is asked of sock_diag at accept. Uid 0, the
+//! gate's own and the overflow uid are nobody, and so is a socket whose inode is 0: that is what
+//! the kernel answers once the client has closed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -34,8 +35,8 @@ pub fn unix_peer(stream: &tokio::net::UnixStream) -> Result<u32, IdentifyError> 
     somebody(credentials.uid())
 }
 
-/// The uid that owns the TCP socket `client`, which is connected to `gate` in this network namespace. One short exchange
-/// with the kernel, which answers within the call.
+/// The uid that owns the TCP socket `client`, which is connected to `gate` in this network
+/// namespace. One short exchange with the kernel, which answers within the call.
 pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyError> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(IdentifyError::Kernel)?;
     socket.bind_auto().map_err(IdentifyError::Kernel)?;
@@ -106,7 +107,8 @@ fn question(client: SocketAddr, gate: SocketAddr) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// The test's own sockets belong to the test's own uid, which is exactly the identity the gate refuses.
+    /// The test's own sockets belong to the test's own uid, which is exactly the identity the gate
+    /// refuses.
     #[tokio::test]
     async fn the_gate_never_takes_itself_for_a_client() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -1,5 +1,6 @@
-//! Puts the gate's own credential on a request. Everything here borrows the [`Permit`], so that nothing can be injected into
-//! a request that was not permitted; what is injected is what that permit names, and nothing else.
+//! Puts the gate's own credential on a request. Everything here borrows the [`Permit`], so that
+//! nothing can be injected into a request that was not permitted; what is injected is what that
+//! permit names, and nothing else.
 
 use std::sync::Arc;
 
@@ -26,7 +27,8 @@ pub enum Injection {
 }
 
 impl Injection {
-    /// Finds what `permit` calls for, before anything is recorded as allowed. `run` is who asks, if it is a run.
+    /// Finds what `permit` calls for, before anything is recorded as allowed. `run` is who asks, if
+    /// it is a run.
     pub fn find(permit: &Permit, vault: &Vault, run: Option<&Arc<Run>>) -> Result<Self, Refusal> {
         if permit.injects_run_token() {
             return match run {
@@ -61,8 +63,8 @@ impl Injection {
         Ok(Self::Credential(credential))
     }
 
-    /// Sets the field on a stripped request and gives the value back, so that echoes of it can be recognised. `git` says
-    /// that the path is git's own, where some credentials take another form.
+    /// Sets the field on a stripped request and gives the value back, so that echoes of it can be
+    /// recognised. `git` says that the path is git's own, where some credentials take another form.
     pub fn set(
         &self,
         permit: &Permit,

@@ -1,6 +1,7 @@
-//! How a refusal is told. One place shapes it for the client that asked: text for git, an `error` string for npm, a status
-//! trailer-in-header for gRPC, JSON with `error.message` for everybody else. The code, the rule and the audit id are always in
-//! headers, the sentence is always in the reason phrase, and every form says that it is the gate that speaks.
+//! How a refusal is told. One place shapes it for the client that asked: text for git, an `error`
+//! string for npm, a status trailer-in-header for gRPC, JSON with `error.message` for everybody
+//! else. The code, the rule and the audit id are always in headers, the sentence is always in the
+//! reason phrase, and every form says that it is the gate that speaks.
 
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
@@ -12,7 +13,8 @@ use serde_json::json;
 use crate::exchange::body::ResponseBody;
 use crate::inspect::receive_pack::{Commands, rejection};
 
-/// Header fields that mark an answer as the gate's own. Stripped from whatever upstreams and clients send.
+/// Header fields that mark an answer as the gate's own. Stripped from whatever upstreams and
+/// clients send.
 pub const CODE: HeaderName = HeaderName::from_static("x-portcullis-code");
 pub const RULE: HeaderName = HeaderName::from_static("x-portcullis-rule");
 pub const AUDIT: HeaderName = HeaderName::from_static("x-portcullis-audit");
@@ -88,8 +90,9 @@ pub fn answer(refusal: &Refusal, audit: &str, shape: Shape) -> Response<Response
     response
 }
 
-/// A refused push as git itself reports one: every reference `[remote rejected]`, with the message as `remote:` lines. Git
-/// shows nothing of an HTTP error's body at this step, so the refusal travels in the answer that git does read.
+/// A refused push as git itself reports one: every reference `[remote rejected]`, with the message
+/// as `remote:` lines. Git shows nothing of an HTTP error's body at this step, so the refusal
+/// travels in the answer that git does read.
 pub fn push_answer(refusal: &Refusal, audit: &str, commands: &Commands) -> Response<ResponseBody> {
     let message = message(refusal, audit);
     let reason = format!("Portcullis: {}", refusal.code.as_str());
@@ -102,7 +105,8 @@ pub fn push_answer(refusal: &Refusal, audit: &str, commands: &Commands) -> Respo
     response
 }
 
-/// What the agent reads: that it is the gate, what it refused, why, what would help, and where it is recorded.
+/// What the agent reads: that it is the gate, what it refused, why, what would help, and where it
+/// is recorded.
 pub fn message(refusal: &Refusal, audit: &str) -> String {
     let mut text = format!("{} [{}]", sentence(refusal), refusal.code.as_str());
     if let Some(why) = &refusal.why {
@@ -192,7 +196,8 @@ fn npm(refusal: &Refusal, message: &str, audit: &str) -> String {
     .to_string()
 }
 
-/// PERMISSION_DENIED for what is final, RESOURCE_EXHAUSTED for what will pass, UNAVAILABLE where something failed.
+/// PERMISSION_DENIED for what is final, RESOURCE_EXHAUSTED for what will pass, UNAVAILABLE where
+/// something failed.
 fn grpc_status(code: Code) -> &'static str {
     match code.status() {
         429 => "8",

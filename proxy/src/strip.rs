@@ -1,12 +1,13 @@
-//! What never crosses the gate. Requests lose everything that could carry a client's own credential, re-route the
-//! request behind the gate, or speak to this hop only; responses lose what would hand the agent a session or steer it
-//! around the gate. Stripping happens before injection, so that a client cannot nominate the injected field away.
+//! What never crosses the gate. Requests lose everything that could carry a client's own
+//! credential, re-route the request behind the gate, or speak to this hop only; responses lose what
+//! would hand the agent a session or steer it around the gate. Stripping happens before injection,
+//! so that a client cannot nominate the injected field away.
 
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
-/// Fields that carry credentials or sessions. Removed from every request, whether or not the gate injects its own, and
-/// from every response on a credentialed route.
+/// Fields that carry credentials or sessions. Removed from every request, whether or not the gate
+/// injects its own, and from every response on a credentialed route.
 const CREDENTIALS: &[&str] = &[
     "authorization",
     "cookie",
@@ -28,7 +29,8 @@ const CREDENTIALS: &[&str] = &[
     "x-github-otp",
 ];
 
-/// Fields by which a server behind the gate could be told another host, path, method or client than the one judged.
+/// Fields by which a server behind the gate could be told another host, path, method or client than
+/// the one judged.
 const ROUTING: &[&str] = &[
     "forwarded",
     "via",
@@ -71,8 +73,9 @@ const RESPONSE: &[&str] = &[
 
 const RESPONSE_PREFIXES: &[&str] = &["proxy-", "x-portcullis-"];
 
-/// Strips a request in place: credentials, routing overrides, hop-by-hop fields and everything that `Connection` names.
-/// `Host` is removed too: the exchange writes its own from the authority it judged.
+/// Strips a request in place: credentials, routing overrides, hop-by-hop fields and everything that
+/// `Connection` names. `Host` is removed too: the exchange writes its own from the authority it
+/// judged.
 pub fn request(headers: &mut HeaderMap) {
     nominated(headers);
     remove(headers, REQUEST_PREFIXES, &|name| {
@@ -81,8 +84,9 @@ pub fn request(headers: &mut HeaderMap) {
     headers.remove(header::HOST);
 }
 
-/// Strips a response in place. On a credentialed route (`injected` is the value that went out) challenges and credential
-/// fields go as well, and so does any field that echoes the injected value.
+/// Strips a response in place. On a credentialed route (`injected` is the value that went out)
+/// challenges and credential fields go as well, and so does any field that echoes the injected
+/// value.
 pub fn response(headers: &mut HeaderMap, injected: Option<&HeaderValue>) {
     nominated(headers);
     let credentialed = injected.is_some();
@@ -103,7 +107,8 @@ pub fn response(headers: &mut HeaderMap, injected: Option<&HeaderValue>) {
     }
 }
 
-/// Whether a header value contains the injected one, whole or without its scheme word ("Bearer ", "Basic ").
+/// Whether a header value contains the injected one, whole or without its scheme word ("Bearer ",
+/// "Basic ").
 fn echoes(value: &[u8], secret: &[u8]) -> bool {
     let bare = match secret.iter().position(|byte| *byte == b' ') {
         Some(space) => secret.get(space + 1..).unwrap_or(secret),
@@ -126,8 +131,9 @@ fn remove(headers: &mut HeaderMap, prefixes: &[&str], unwanted: &dyn Fn(&str) ->
     }
 }
 
-/// Removes every field that `Connection` nominates as belonging to this hop. Framing fields are not the peer's to
-/// nominate: hyper has already used them, and dropping them here only lets our own framing stand.
+/// Removes every field that `Connection` nominates as belonging to this hop. Framing fields are not
+/// the peer's to nominate: hyper has already used them, and dropping them here only lets our own
+/// framing stand.
 fn nominated(headers: &mut HeaderMap) {
     if !headers.contains_key(header::CONNECTION) {
         return;

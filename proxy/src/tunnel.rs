@@ -1,15 +1,15 @@
-//! One client connection from its first byte: plain proxy requests, or a CONNECT followed by TLS that ends here. A tunnel to
-//! an unlisted host is opened too, to a leaf and nothing else, so that the refusal can be read inside it. What is not TLS is
-//! closed; there is no raw fallback.
+//! One client connection from its first byte: plain proxy requests, or a CONNECT followed by TLS
+//! that ends here. A tunnel to an unlisted host is opened too, to a leaf and nothing else, so that
+//! the refusal can be read inside it. What is not TLS is closed; there is no raw fallback.
+
+mod rejoined;
 
 use std::convert::Infallible;
 use std::io;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -19,10 +19,11 @@ use policy::authority::{Authority, Scheme};
 use policy::record::{RecordKind, Verdict};
 use policy::{Code, Refusal, Routing};
 use rustls::server::Acceptor;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 
+use self::rejoined::Rejoined;
 use crate::classify::{self, Entry};
 use crate::entrance::client::Client;
 use crate::entrance::pulse::{Beating, Pulse};
@@ -32,7 +33,8 @@ use crate::framing::{Flag, Watched};
 use crate::gate::Gate;
 use crate::refusal::{self, Shape};
 
-/// Serves one connection of an identified client until it ends, stops moving, or the client's run is closed.
+/// Serves one connection of an identified client until it ends, stops moving, or the client's run
+/// is closed.
 pub async fn serve<IO>(gate: Arc<Gate>, client: Arc<Client>, io: IO)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -226,7 +228,8 @@ where
     let start = LazyConfigAcceptor::new(Acceptor::default(), io)
         .await
         .map_err(Failure::Tls)?;
-    // A hello without a name (some clients, and all that connect to an address) gets the leaf of the CONNECT target.
+    // A hello without a name (some clients, and all that connect to an address) gets the leaf of
+    // the CONNECT target.
     if let Some(name) = start.client_hello().server_name() {
         let same = policy::authority::Host::parse(name).is_ok_and(|host| host == *authority.host());
         if !same || name.ends_with('.') {
@@ -237,8 +240,8 @@ where
     start.into_stream(config).await.map_err(Failure::Tls)
 }
 
-/// A tunnel ended without a request in it. That is worth a record if something was wrong: the host is not listed, the server
-/// name differs, or what came was not TLS.
+/// A tunnel ended without a request in it. That is worth a record if something was wrong: the host
+/// is not listed, the server name differs, or what came was not TLS.
 fn unopened(
     gate: &Arc<Gate>,
     client: &Arc<Client>,
@@ -331,58 +334,4 @@ fn server(gate: &Gate) -> http1::Builder {
         .max_header_size(limits.head_bytes)
         .half_close(false);
     builder
-}
-
-/// A stream of which the first bytes have been read already.
-#[derive(Debug)]
-struct Rejoined<IO> {
-    first: Bytes,
-    io: IO,
-}
-
-impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let this = self.get_mut();
-        if this.first.is_empty() {
-            return Pin::new(&mut this.io).poll_read(context, buffer);
-        }
-        let length = this.first.len().min(buffer.remaining());
-        buffer.put_slice(&this.first[..length]);
-        this.first.advance(length);
-        Poll::Ready(Ok(()))
-    }
-}
-
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Rejoined<IO> {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(context, bytes)
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        slices: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(context, slices)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
 }

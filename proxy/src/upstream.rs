@@ -1,5 +1,6 @@
-//! The far side: resolve, dial, verify, keep and use connections to upstreams. A [`Route`] opens the way to a connection
-//! and a [`Permit`] is consumed by [`Upstream::send`]; neither can be made here. Follow [`Upstream::send`].
+//! The far side: resolve, dial, verify, keep and use connections to upstreams. A [`Route`] opens
+//! the way to a connection and a [`Permit`] is consumed by [`Upstream::send`]; neither can be made
+//! here. Follow [`Upstream::send`].
 
 pub mod address;
 mod dial;
@@ -51,7 +52,8 @@ pub struct Settings {
     pub board: Option<PathBuf>,
 }
 
-/// Why an upstream could not be used. The text is for the operator; the agent gets [`UpstreamError::refusal`].
+/// Why an upstream could not be used. The text is for the operator; the agent gets
+/// [`UpstreamError::refusal`].
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     #[error("this machine has no usable resolver configuration")]
@@ -99,7 +101,8 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
-    /// The refusal that the agent reads: fixed texts, nothing of the request and nothing of the credential.
+    /// The refusal that the agent reads: fixed texts, nothing of the request and nothing of the
+    /// credential.
     pub fn refusal(&self, route: &Route) -> Refusal {
         let authority = route.authority();
         let (code, sentence, remedy) = match self {
@@ -175,7 +178,8 @@ impl UpstreamError {
     }
 }
 
-/// A response, with the connection it came on: give that back when the body has been read to its end.
+/// A response, with the connection it came on: give that back when the body has been read to its
+/// end.
 #[derive(Debug)]
 pub struct Answer {
     pub response: Response<Incoming>,
@@ -226,9 +230,10 @@ impl Upstream {
         }
     }
 
-    /// Sends one request, on a kept connection or a new one, and waits for the head of its answer. The permit is consumed:
-    /// what it allowed has then happened. A kept connection that turns out to be closed is replaced once, but only for a
-    /// request of which nothing was sent, or one without a body that may be repeated.
+    /// Sends one request, on a kept connection or a new one, and waits for the head of its answer.
+    /// The permit is consumed: what it allowed has then happened. A kept connection that turns out
+    /// to be closed is replaced once, but only for a request of which nothing was sent, or one
+    /// without a body that may be repeated.
     pub async fn send(
         &self,
         route: &Route,
@@ -372,7 +377,8 @@ impl Upstream {
         })
     }
 
-    /// Starts HTTP/1.1 on a stream; the connection is driven by a task of its own that ends with it.
+    /// Starts HTTP/1.1 on a stream; the connection is driven by a task of its own that ends with
+    /// it.
     async fn speak<IO>(&self, stream: IO) -> Result<http1::SendRequest<RequestBody>, UpstreamError>
     where
         IO: AsyncRead + AsyncWrite + Send + Unpin + 'static,

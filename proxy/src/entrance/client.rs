@@ -1,5 +1,6 @@
-//! Who is asking, once the kernel has said it: a run, or an agent known by its uid. The policy is looked up for each
-//! request, so that a reload judges the next request of a connection that is already open.
+//! Who is asking, once the kernel has said it: a run, or an agent known by its uid. The policy is
+//! looked up for each request, so that a reload judges the next request of a connection that is
+//! already open.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,6 @@
-//! Whether a client's connection still moves. Every byte in either direction is a beat; a connection without one for the
-//! idle time is cut, except while it waits for an upstream, which has a deadline of its own.
+//! Whether a client's connection still moves. Every byte in either direction is a beat; a
+//! connection without one for the idle time is cut, except while it waits for an upstream, which
+//! has a deadline of its own.
 
 use std::io;
 use std::pin::Pin;

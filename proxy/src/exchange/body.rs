@@ -1,5 +1,5 @@
-//! The two bodies that stream through the gate. Neither is ever held: a frame is counted and passed on. Trailers are not
-//! passed, since no rule opens them.
+//! The two bodies that stream through the gate. Neither is ever held: a frame is counted and passed
+//! on. Trailers are not passed, since no rule opens them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,7 +40,8 @@ impl Meter {
     }
 }
 
-/// The body of a request on its way out: what inspection has read already, then the rest as it comes.
+/// The body of a request on its way out: what inspection has read already, then the rest as it
+/// comes.
 #[derive(Debug)]
 pub struct RequestBody {
     prefix: Option<Bytes>,
@@ -150,8 +151,8 @@ pub enum ResponseBody {
     Upstream(Box<Streaming>),
 }
 
-/// An upstream body in flight. At its end the connection is given back and the record closed; dropped before that, the
-/// connection is closed and the record says so.
+/// An upstream body in flight. At its end the connection is given back and the record closed;
+/// dropped before that, the connection is closed and the record says so.
 #[derive(Debug)]
 pub struct Streaming {
     incoming: Incoming,

@@ -1,5 +1,5 @@
-//! The second line of a request's record: written once, at its end, however it ends. Dropping it is an end too, so that a
-//! cut stream, a client that left and a panic all leave a line.
+//! The second line of a request's record: written once, at its end, however it ends. Dropping it is
+//! an end too, so that a cut stream, a client that left and a panic all leave a line.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -42,7 +42,8 @@ impl Ending {
         }
     }
 
-    /// The upstream refused what the gate injected; the record says so, whatever the client gets to see.
+    /// The upstream refused what the gate injected; the record says so, whatever the client gets to
+    /// see.
     pub fn credential_refused(&mut self) {
         if let Some(record) = &mut self.record {
             record.code = Some(policy::Code::CredentialRefused);

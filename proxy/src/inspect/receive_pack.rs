@@ -1,12 +1,14 @@
-//! The commands of a git push, read from the pkt-lines that precede the pack (gitprotocol-pack, "Reference Update
-//! Request"). Only the section up to the first flush is read; the pack behind it is never looked at or buffered.
+//! The commands of a git push, read from the pkt-lines that precede the pack (gitprotocol-pack,
+//! "Reference Update Request"). Only the section up to the first flush is read; the pack behind it
+//! is never looked at or buffered.
 //!
 //! ```text
 //! 00a8<old> <new> refs/heads/agent/x\0 report-status side-band-64k ...   first command, with capabilities
 //! 0068<old> <new> refs/heads/agent/y                                     further commands
 //! 0000                                                                   flush; the pack follows
 //! ```
-//! A lone `0000` is git's probe before a large push: no command at all, and that is what is reported.
+//! A lone `0000` is git's probe before a large push: no command at all, and that is what is
+//! reported.
 
 use policy::RefUpdate;
 
@@ -43,8 +45,8 @@ impl Commands {
     }
 }
 
-/// Incremental reader of the command section. Feed it the whole prefix received so far; parsing resumes where it
-/// stopped.
+/// Incremental reader of the command section. Feed it the whole prefix received so far; parsing
+/// resumes where it stopped.
 #[derive(Debug, Default)]
 pub struct Reader {
     parsed: usize,
@@ -144,8 +146,8 @@ fn pkt_length(digits: &[u8]) -> Option<usize> {
     })
 }
 
-/// A status report that rejects every update with `reason`, as git shows it: `! [remote rejected] x -> x (reason)`,
-/// preceded by `message` as `remote:` lines where the client reads a side band.
+/// A status report that rejects every update with `reason`, as git shows it: `! [remote rejected] x
+/// -> x (reason)`, preceded by `message` as `remote:` lines where the client reads a side band.
 pub fn rejection(commands: &Commands, reason: &str, message: &str) -> Vec<u8> {
     let mut report = Vec::new();
     pkt(&mut report, b"unpack ok\n");
@@ -154,7 +156,8 @@ pub fn rejection(commands: &Commands, reason: &str, message: &str) -> Vec<u8> {
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect();
     for update in &commands.updates {
-        // A pkt-line holds 65,516 bytes; reference names come from pkt-lines of that size, so the reason is what is cut.
+        // A pkt-line holds 65,516 bytes; reference names come from pkt-lines of that size, so the
+        // reason is what is cut.
         let room = 60_000_usize.saturating_sub(update.name.len());
         let short: String = reason.chars().take(room.min(400)).collect();
         let mut line = format!("ng {} {short}\n", update.name);

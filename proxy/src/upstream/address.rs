@@ -1,6 +1,7 @@
-//! Which addresses a name may lead to. A listed name must resolve to the public internet; everything else (loopback,
-//! private, link-local, shared, documentation, transition ranges that hide an IPv4 address) is refused unless a service
-//! names exactly that address and port. The metadata endpoints of clouds are refused even then.
+//! Which addresses a name may lead to. A listed name must resolve to the public internet;
+//! everything else (loopback, private, link-local, shared, documentation, transition ranges that
+//! hide an IPv4 address) is refused unless a service names exactly that address and port. The
+//! metadata endpoints of clouds are refused even then.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -68,8 +69,8 @@ fn is_public_v4(address: Ipv4Addr) -> bool {
     )
 }
 
-/// Global unicast is 2000::/3; inside it documentation, the protocol assignments of 2001::/23 (Teredo among them) and
-/// 6to4 are not public. Mapped, compatible and NAT64 forms lie outside it.
+/// Global unicast is 2000::/3; inside it documentation, the protocol assignments of 2001::/23
+/// (Teredo among them) and 6to4 are not public. Mapped, compatible and NAT64 forms lie outside it.
 fn is_public_v6(address: Ipv6Addr) -> bool {
     let [a, b, ..] = address.segments();
     (0x2000..=0x3fff).contains(&a)

@@ -1,4 +1,5 @@
-//! The only place that opens a connection to anywhere. It takes addresses that were checked and gives a plain stream.
+//! The only place that opens a connection to anywhere. It takes addresses that were checked and
+//! gives a plain stream.
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,5 +1,6 @@
-//! Idle connections, kept for the same asker only. The key holds everything that made a connection trustworthy for a
-//! request: who asks, with which credential, where to, and how the far end proved itself. Two runs never share one.
+//! Idle connections, kept for the same asker only. The key holds everything that made a connection
+//! trustworthy for a request: who asks, with which credential, where to, and how the far end proved
+//! itself. Two runs never share one.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;

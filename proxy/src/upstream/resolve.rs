@@ -1,5 +1,6 @@
-//! From a name to addresses that may be dialled: one lookup, every answer judged, and nothing dialled unless all of them
-//! pass. The system's search domains never apply, so that a listed name cannot become another one.
+//! From a name to addresses that may be dialled: one lookup, every answer judged, and nothing
+//! dialled unless all of them pass. The system's search domains never apply, so that a listed name
+//! cannot become another one.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -24,8 +25,8 @@ impl std::fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// Reads `/etc/resolv.conf`. A machine without a usable one gets a resolver that answers every lookup with an error:
-    /// services with a fixed address still work.
+    /// Reads `/etc/resolv.conf`. A machine without a usable one gets a resolver that answers every
+    /// lookup with an error: services with a fixed address still work.
     pub(super) fn system() -> Self {
         let built = TokioResolver::builder_tokio().and_then(|mut builder| {
             let options = builder.options_mut();

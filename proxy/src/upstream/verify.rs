@@ -1,5 +1,6 @@
-//! How an upstream proves itself: by the system's roots, by the CA that a service names instead of them, or by the digest
-//! of its public key. There is no way to skip verification; a pin replaces the chain but not the handshake signature.
+//! How an upstream proves itself: by the system's roots, by the CA that a service names instead of
+//! them, or by the digest of its public key. There is no way to skip verification; a pin replaces
+//! the chain but not the handshake signature.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,7 +15,8 @@ use sha2::{Digest, Sha256};
 
 use super::UpstreamError;
 
-/// Client configurations, one for each way of verifying that the policies name. Also the pool's notion of "same TLS".
+/// Client configurations, one for each way of verifying that the policies name. Also the pool's
+/// notion of "same TLS".
 #[derive(Debug)]
 pub(super) struct Verifiers {
     provider: Arc<CryptoProvider>,
@@ -39,7 +41,8 @@ impl Trust {
 }
 
 impl Verifiers {
-    /// Loads the system's roots once. A machine without any still reaches services with a CA or a pin of their own.
+    /// Loads the system's roots once. A machine without any still reaches services with a CA or a
+    /// pin of their own.
     pub(super) fn new(provider: Arc<CryptoProvider>) -> Self {
         let mut system = RootCertStore::empty();
         let found = rustls_native_certs::load_native_certs();
@@ -60,8 +63,8 @@ impl Verifiers {
         }
     }
 
-    /// The configuration for `trust`, built on first use. A CA file that cannot be read is an error each time, so that a
-    /// repaired file needs no restart.
+    /// The configuration for `trust`, built on first use. A CA file that cannot be read is an error
+    /// each time, so that a repaired file needs no restart.
     pub(super) fn config(&self, trust: &Trust) -> Result<Arc<ClientConfig>, UpstreamError> {
         if let Some(config) = self
             .built
@@ -133,8 +136,8 @@ impl Verifiers {
     }
 }
 
-/// Accepts exactly one public key. Name, chain and dates do not matter; possession of the key does, which is what the
-/// handshake signature proves.
+/// Accepts exactly one public key. Name, chain and dates do not matter; possession of the key does,
+/// which is what the handshake signature proves.
 #[derive(Debug)]
 struct Pinned {
     digest: [u8; 32],

@@ -1,5 +1,6 @@
-//! The data path as clients meet it: a gate in this process, raw bytes on the client's side, and an upstream that keeps
-//! every byte it receives. Each refusal stands beside a clean request that passes.
+//! The data path as clients meet it: a gate in this process, raw bytes on the client's side, and an
+//! upstream that keeps every byte it receives. Each refusal stands beside a clean request that
+//! passes.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

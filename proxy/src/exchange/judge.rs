@@ -1,0 +1,167 @@
+//! Everything before the record: agreement, policy, inspection, and finding the credential. Nothing
+//! here resolves, dials or sends.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header;
+use http::request::Parts;
+use http_body_util::BodyExt;
+use hyper::body::Incoming;
+use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
+
+use super::{Channel, malformed};
+use crate::classify;
+use crate::inject::Injection;
+use crate::inspect::receive_pack::{Commands, Progress, Reader};
+use crate::policies::LoadedPolicy;
+
+/// A refusal on its way to the client, and the push it refuses if that is what it does.
+pub(super) struct No {
+    pub(super) refusal: Refusal,
+    pub(super) push: Option<Commands>,
+}
+
+impl From<Refusal> for No {
+    fn from(refusal: Refusal) -> Self {
+        Self {
+            refusal,
+            push: None,
+        }
+    }
+}
+
+/// What was learnt of a request before it was refused, for its record.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) policy: Option<Arc<LoadedPolicy>>,
+}
+
+/// A request that may leave.
+pub(super) struct Allowed {
+    pub(super) policy: Arc<LoadedPolicy>,
+    pub(super) route: Route,
+    pub(super) permit: Permit,
+    pub(super) injection: Injection,
+    pub(super) prefix: Option<Bytes>,
+}
+
+/// Everything before the record: nothing here resolves, dials or sends.
+pub(super) async fn judge(
+    channel: &Channel,
+    parts: &Parts,
+    body: &mut Incoming,
+    known: &mut Known,
+) -> Result<Allowed, No> {
+    if channel.framing.is_raised() {
+        return Err(malformed("the request's framing is ambiguous").into());
+    }
+    classify::inside(parts, channel.scheme, &channel.authority)?;
+    classify::upgrade(&parts.headers)?;
+    let gate = &channel.gate;
+    let policy = channel.client.policy(gate)?;
+    known.policy = Some(Arc::clone(&policy));
+    gate.boundary.check().map_err(|problem| {
+        Refusal::new(
+            Code::BoundaryNotProven,
+            &format!("the kernel boundary is not proven: {problem}"),
+            "the operator must start portcullis-boundary; `portcullis status` says what is missing",
+        )
+    })?;
+    let route = match policy.policy.route(channel.scheme, &channel.authority) {
+        Routing::Route(route) => route,
+        Routing::Refuse(refusal) => return Err(refusal.into()),
+    };
+    let (permit, prefix) = permit(channel, parts, body, &policy, &route).await?;
+    let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
+    Ok(Allowed {
+        policy,
+        route,
+        permit,
+        injection,
+        prefix,
+    })
+}
+
+/// Asks the policy, and reads what it asks for.
+async fn permit(
+    channel: &Channel,
+    parts: &Parts,
+    body: &mut Incoming,
+    policy: &LoadedPolicy,
+    route: &Route,
+) -> Result<(Permit, Option<Bytes>), No> {
+    let request = policy::Request {
+        scheme: channel.scheme,
+        authority: &channel.authority,
+        method: parts.method.as_str(),
+        target: classify::target(&parts.uri),
+    };
+    match policy.policy.decide(route, &request, &Facts::None) {
+        Decision::Permit(permit) => {
+            channel.live.permitted(channel, parts, Facts::None);
+            Ok((permit, None))
+        }
+        Decision::Refuse(refusal) => Err(refusal.into()),
+        Decision::Inspect(Inspection::ReceivePack) => {
+            let most = channel.gate.config.limits.push_commands_bytes;
+            let (prefix, read) = push_commands(parts, body, most).await?;
+            let (facts, push) = match read {
+                Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
+                Err(reason) => (Facts::Unreadable(reason), None),
+            };
+            match policy.policy.decide(route, &request, &facts) {
+                Decision::Permit(permit) => {
+                    channel.live.permitted(channel, parts, facts);
+                    Ok((permit, Some(prefix)))
+                }
+                Decision::Refuse(refusal) => Err(No { refusal, push }),
+                Decision::Inspect(Inspection::ReceivePack) => Err(No::from(Refusal::new(
+                    Code::CouldNotInspect,
+                    "the push could not be inspected",
+                    "report this: the policy asked for facts that it had been given",
+                ))),
+            }
+        }
+    }
+}
+
+/// The commands of a push with the bytes they were read from, which still have to be sent; or why
+/// they cannot be read.
+async fn push_commands(
+    parts: &Parts,
+    body: &mut Incoming,
+    most: usize,
+) -> Result<(Bytes, Result<Commands, String>), Refusal> {
+    let mut prefix = Vec::new();
+    if parts.headers.contains_key(header::CONTENT_ENCODING) {
+        return Ok((
+            Bytes::new(),
+            Err("the body of the push is compressed".to_owned()),
+        ));
+    }
+    let mut reader = Reader::default();
+    loop {
+        match reader.advance(&prefix) {
+            Progress::Done(commands) => return Ok((prefix.into(), Ok(commands))),
+            Progress::Unreadable(reason) => return Ok((prefix.into(), Err(reason))),
+            Progress::More if prefix.len() >= most => {
+                let reason = format!("the command list of the push is longer than {most} bytes");
+                return Ok((prefix.into(), Err(reason)));
+            }
+            Progress::More => {}
+        }
+        match body.frame().await {
+            Some(Ok(frame)) => {
+                if let Ok(data) = frame.into_data() {
+                    prefix.extend_from_slice(&data);
+                }
+            }
+            Some(Err(_)) => return Err(malformed("the body of the push broke off")),
+            None => {
+                let reason = "the push ended before its command list did".to_owned();
+                return Ok((prefix.into(), Err(reason)));
+            }
+        }
+    }
+}
