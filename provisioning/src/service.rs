@@ -1,6 +1,5 @@
 //! The long-running services of an instance: what is started, as whom, with which rights, and what has to run first.
 
-use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use caps::Capability;
@@ -155,17 +154,5 @@ fn orchestrator(instance: &Instance) -> Service {
         ],
         no_new_privileges: false,
         delegated_cgroup: true,
-    }
-}
-
-impl Service {
-    /// The capabilities that are taken out of the bounding set before the program starts.
-    #[must_use]
-    pub fn dropped(&self) -> BTreeSet<String> {
-        caps::all()
-            .into_iter()
-            .filter(|capability| !self.bounding.contains(capability))
-            .map(|capability| capability.to_string())
-            .collect()
     }
 }
