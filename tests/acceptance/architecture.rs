@@ -268,6 +268,36 @@ fn no_build_machine_and_no_unfinished_business_is_shipped() {
     }
 }
 
+#[test]
+fn the_tests_that_the_documents_name_exist() {
+    let folder = repository().join("tests/acceptance");
+    let mut count = 0;
+    for document in ["ARCHITECTURE.md", "SECURITY.md"] {
+        let text = fs::read_to_string(repository().join(document)).unwrap();
+        for quoted in text.split('`').skip(1).step_by(2) {
+            let Some((module, test)) = quoted.split_once("::") else {
+                continue;
+            };
+            let mut own =
+                fs::read_to_string(folder.join(format!("{module}.rs"))).unwrap_or_default();
+            if own.is_empty() {
+                continue;
+            }
+            for file in files(&folder.join(module), "rs") {
+                own.push_str(&fs::read_to_string(file).unwrap());
+            }
+            count += 1;
+            let named = format!("fn {}(", test.rsplit("::").next().unwrap_or(test));
+            let all = test == "*" && own.contains("#[test]");
+            assert!(
+                all || own.contains(&named),
+                "{document} names `{quoted}`, which is no test"
+            );
+        }
+    }
+    assert!(count > 20, "the documents name only {count} tests");
+}
+
 /// The innermost-first bodies of `match` expressions, cut by counting braces.
 fn match_bodies(text: &str) -> impl Iterator<Item = String> + '_ {
     text.match_indices("match ").filter_map(|(start, _)| {
