@@ -290,11 +290,6 @@ impl Upstream {
         self.pool.forget(owner);
     }
 
-    /// Makes changed CA files count from the next connection on.
-    pub fn forget_trust(&self) {
-        self.verifiers.forget();
-    }
-
     async fn exchange(
         &self,
         connection: &mut Connection,

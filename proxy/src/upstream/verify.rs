@@ -3,7 +3,7 @@
 //! the chain but not the handshake signature.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::UpstreamTls;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -21,7 +21,7 @@ use super::UpstreamError;
 pub(super) struct Verifiers {
     provider: Arc<CryptoProvider>,
     system: RootCertStore,
-    built: Mutex<HashMap<Trust, Arc<ClientConfig>>>,
+    built: Mutex<HashMap<Trust, Built>>,
 }
 
 /// A way of verifying, as a key.
@@ -29,6 +29,13 @@ pub(super) struct Verifiers {
 pub(super) struct Trust {
     ca_file: Option<String>,
     pin: Option<[u8; 32]>,
+}
+
+/// A configuration, and which version of its CA file it was built from.
+#[derive(Debug)]
+struct Built {
+    config: Arc<ClientConfig>,
+    version: Option<(u64, i64, i64, u64)>,
 }
 
 impl Trust {
@@ -63,33 +70,33 @@ impl Verifiers {
         }
     }
 
-    /// The configuration for `trust`, built on first use. A CA file that cannot be read is an error
-    /// each time, so that a repaired file needs no restart.
+    /// The configuration for `trust`, built on first use and again when its CA file has changed. A
+    /// file that cannot be read is an error each time, so that a repaired one needs no restart.
     pub(super) fn config(&self, trust: &Trust) -> Result<Arc<ClientConfig>, UpstreamError> {
-        if let Some(config) = self
-            .built
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(trust)
+        let version = trust.ca_file.as_deref().and_then(version);
+        if let Some(built) = self.built().get(trust)
+            && built.version == version
         {
-            return Ok(Arc::clone(config));
+            return Ok(Arc::clone(&built.config));
         }
         let config = Arc::new(self.build(trust)?);
-        let mut built = self.built.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut built = self.built();
         // Policies name few of these; a bound all the same, since inline policies come and go.
         if built.len() >= 256 {
             built.clear();
         }
-        built.insert(trust.clone(), Arc::clone(&config));
+        built.insert(
+            trust.clone(),
+            Built {
+                config: Arc::clone(&config),
+                version,
+            },
+        );
         Ok(config)
     }
 
-    /// Forgets what was built, so that changed CA files count from the next connection on.
-    pub(super) fn forget(&self) {
-        self.built
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clear();
+    fn built(&self) -> MutexGuard<'_, HashMap<Trust, Built>> {
+        self.built.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn build(&self, trust: &Trust) -> Result<ClientConfig, UpstreamError> {
@@ -134,6 +141,13 @@ impl Verifiers {
         }
         Ok(roots)
     }
+}
+
+/// Tells one content of a file from another: inode, change time, length.
+fn version(file: &str) -> Option<(u64, i64, i64, u64)> {
+    use std::os::unix::fs::MetadataExt;
+    let found = std::fs::metadata(file).ok()?;
+    Some((found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
 }
 
 /// Accepts exactly one public key. Name, chain and dates do not matter; possession of the key does,

@@ -7,12 +7,10 @@
 mod stand;
 mod upstream;
 
-use policy::grant::{OpenRun, PeerUids};
-use proxy::config::Peer;
 use proxy::entrance::client::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use stand::{CANARY, Stand, ask, connect, get, response, until, usual};
+use stand::{CANARY, Stand, ask, connect, get, peer, response, until, usual};
 use upstream::Upstream;
 
 const HOST: &str = "api.example.com";
@@ -348,6 +346,7 @@ async fn an_upstream_must_prove_itself() {
     let address = upstream.address;
     let other = Upstream::start("other.example").await;
     let wrong_pin = &other.pin;
+    let named = Upstream::start("ca.example.com").await;
     stand.reload(&format!(
         r#"
 version = 1
@@ -364,6 +363,12 @@ ca_file = "CA_FILE"
 allow = ["* /**"]
 [[service]]
 kind = "http"
+host = "ca.example.com"
+address = "{}"
+ca_file = "CA_FILE"
+allow = ["* /**"]
+[[service]]
+kind = "http"
 host = "wrong-pin.example.com"
 address = "{address}"
 pin = "{wrong_pin}"
@@ -375,6 +380,7 @@ address = "{address}"
 pin = "{pin}"
 allow = ["* /**"]
 "#,
+        named.address,
         pin = upstream.pin
     ));
     for host in [
@@ -388,6 +394,20 @@ allow = ["* /**"]
         assert_eq!(code(&answer), "upstream_tls", "{host}");
     }
     assert!(upstream.is_untouched(), "no request byte reached it");
+    std::fs::write(stand.upstream_ca(), "nothing").unwrap();
+    let mut tls = stand.tunnel("ca.example.com").await;
+    let answer = ask(&mut tls, &get("ca.example.com", "/v1/x")).await;
+    assert_eq!(
+        code(&answer),
+        "upstream_tls",
+        "a CA file without a certificate: {answer}"
+    );
+    std::fs::write(stand.upstream_ca(), &named.ca).unwrap();
+    let answer = ask(&mut tls, &get("ca.example.com", "/v1/x")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200"),
+        "repaired without a restart: {answer}"
+    );
     let mut tls = stand.tunnel(BARE).await;
     assert!(
         ask(&mut tls, &get(BARE, "/v1/x"))
@@ -484,26 +504,8 @@ async fn bodies_stream_both_ways() {
 #[tokio::test]
 async fn the_first_chunk_arrives_before_the_last_is_made_and_a_closed_run_is_cut() {
     let (_upstream, mut stand) = usual_stand().await;
-    let peer = Peer {
-        uid: 0,
-        user: "root".to_owned(),
-        profiles: vec!["default".to_owned()],
-        inline: false,
-        admin: true,
-    };
-    let run = policy::grant::RunId::parse("run-1").unwrap();
-    let grant =
-        policy::grant::Grant::new("acme", "coder", Some("T-1"), run.clone(), "default").unwrap();
-    let request = OpenRun {
-        grant,
-        epoch: 1,
-        peer_uids: PeerUids::new(200_000, 1024).unwrap(),
-        lease_seconds: 60,
-        board_token: None,
-        policy: None,
-    };
-    stand.gate.runs.open(&run, request, &peer).await.unwrap();
-    let (open, _listener) = stand.listeners.recv().await.unwrap();
+    let open = stand.run("run-1", None).await;
+    let run = open.id().clone();
     let stream = stand.open_as(Client::of_run(open, 200_001));
     let stream = connect(stream, "api.example.com:443").await;
     let mut tls = stand.tls(stream, HOST).await.unwrap();
@@ -517,7 +519,7 @@ async fn the_first_chunk_arrives_before_the_last_is_made_and_a_closed_run_is_cut
         assert!(read > 0, "the stream is alive");
         seen.extend_from_slice(&buffer[..read]);
     }
-    assert!(stand.gate.runs.close(&run, 1, &peer).unwrap());
+    assert!(stand.gate.runs.close(&run, 1, &peer()).unwrap());
     let mut rest = Vec::new();
     // A cut is an end without goodbye.
     let _ = tls.read_to_end(&mut rest).await;
@@ -528,6 +530,46 @@ async fn the_first_chunk_arrives_before_the_last_is_made_and_a_closed_run_is_cut
             .any(|line| line["kind"] == "response" && line["reason"] == "cut before the end")
     })
     .await;
+}
+
+#[tokio::test]
+async fn the_board_gets_the_runs_token_and_nothing_of_the_agent() {
+    let upstream = Upstream::start(HOST).await;
+    let policy =
+        "version = 1\n[[service]]\nkind = \"board\"\nhost = \"board.portcullis.internal\"\n";
+    let mut stand = Stand::new(&upstream, policy);
+    let board = tokio::net::UnixListener::bind(stand.board()).unwrap();
+    let seen = tokio::spawn(async move {
+        let (mut stream, _) = board.accept().await.unwrap();
+        let mut head = vec![0; 4096];
+        let read = stream.read(&mut head).await.unwrap();
+        let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        stream.write_all(answer).await.unwrap();
+        String::from_utf8_lossy(&head[..read]).into_owned()
+    });
+    let request = "GET http://board.portcullis.internal/api/agents/me HTTP/1.1\r\n\
+        Host: board.portcullis.internal\r\nAuthorization: Bearer injected-by-portcullis\r\n\r\n";
+    let mut nobody = stand.open(1500);
+    assert_eq!(
+        code(&ask(&mut nobody, request).await),
+        "credential_missing",
+        "no run, no token"
+    );
+    let run = stand.run("run-1", Some("run-token-0123456789")).await;
+    let mut stream = stand.open_as(Client::of_run(run, 200_001));
+    let answer = ask(&mut stream, request).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let seen = seen.await.unwrap();
+    assert!(
+        seen.starts_with("GET /api/agents/me HTTP/1.1\r\n"),
+        "{seen}"
+    );
+    assert!(
+        seen.contains("authorization: Bearer run-token-0123456789\r\n"),
+        "{seen}"
+    );
+    assert!(!seen.contains("injected-by"), "{seen}");
+    assert!(!format!("{:?}", stand.audit()).contains("run-token"));
 }
 
 #[tokio::test]

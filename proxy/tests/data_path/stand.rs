@@ -5,16 +5,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy::grant::{Grant, RunId};
+use policy::grant::{Grant, OpenRun, PeerUids, RunId};
 use proxy::audit::Audit;
 use proxy::boundary::Boundary;
 use proxy::ca::Minter;
-use proxy::config::Config;
+use proxy::config::{Config, Peer};
 use proxy::credential::Vault;
 use proxy::entrance::client::Client;
 use proxy::gate::{Gate, Parts};
 use proxy::policies::Policies;
-use proxy::runs::{NewListener, Runs, RunsSettings};
+use proxy::runs::{NewListener, Run, Runs, RunsSettings};
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use tempfile::TempDir;
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(crate) struct Stand {
     pub(crate) gate: Arc<Gate>,
-    pub(crate) listeners: mpsc::Receiver<NewListener>,
+    listeners: mpsc::Receiver<NewListener>,
     dir: TempDir,
 }
 
@@ -94,6 +94,8 @@ user = "0"
 profiles = ["default"]
 [runs]
 directory = "{runs}"
+[board]
+socket = "{board}"
 [ca]
 directory = "{ca}"
 [audit]
@@ -111,6 +113,7 @@ hosts = ["api.example.com"]
 "#,
             control = path("control.sock"),
             runs = path("runs"),
+            board = path("board.sock"),
             ca = path("ca"),
             audit = path("audit"),
             policy = path("policy.toml"),
@@ -162,6 +165,31 @@ hosts = ["api.example.com"]
         std::fs::write(path("policy.toml"), text).unwrap();
         let reloaded = self.gate.policies.reload();
         assert!(reloaded.broken.is_empty(), "{:?}", reloaded.broken);
+    }
+
+    /// The file that `ca_file` names.
+    pub(crate) fn upstream_ca(&self) -> std::path::PathBuf {
+        self.dir.path().join("ca_of_upstream.pem")
+    }
+
+    /// Where the board is expected to listen.
+    pub(crate) fn board(&self) -> std::path::PathBuf {
+        self.dir.path().join("board.sock")
+    }
+
+    /// Opens a run with this token for the board, and gives it.
+    pub(crate) async fn run(&mut self, name: &str, token: Option<&str>) -> Arc<Run> {
+        let id = RunId::parse(name).unwrap();
+        let request = OpenRun {
+            grant: Grant::new("acme", "coder", Some("T-1"), id.clone(), "default").unwrap(),
+            epoch: 1,
+            peer_uids: PeerUids::new(200_000, 1024).unwrap(),
+            lease_seconds: 60,
+            board_token: token.map(str::to_owned),
+            policy: None,
+        };
+        self.gate.runs.open(&id, request, &peer()).await.unwrap();
+        self.listeners.recv().await.unwrap().0
     }
 
     /// The audit log so far.
@@ -227,6 +255,17 @@ hosts = ["api.example.com"]
         TlsConnector::from(Arc::new(config))
             .connect(name, stream)
             .await
+    }
+}
+
+/// Who opens runs here.
+pub(crate) fn peer() -> Peer {
+    Peer {
+        uid: 0,
+        user: "root".to_owned(),
+        profiles: vec!["default".to_owned()],
+        inline: false,
+        admin: true,
     }
 }
 
