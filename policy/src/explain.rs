@@ -138,6 +138,33 @@ impl Explain<'_> {
         .by(&service.id, service.why.as_deref())
     }
 
+    /// A push that no service judges by its refs.
+    pub(crate) fn unjudged_push(
+        &self,
+        listed: &[&Service],
+        request: &Request<'_>,
+        target: &Target<'_>,
+    ) -> Refusal {
+        if let Some(refusal) = git(listed, request, target) {
+            return refusal;
+        }
+        let refusal = Refusal::new(
+            Code::PushNotAllowed,
+            &format!(
+                "{} takes pushes, and no rule for {} judges them",
+                shown(request),
+                request.authority
+            ),
+            "have a service with `push` and `refs` (or kind = \"github\" with git = \"push\") added \
+             to the policy; `allow` never opens a push",
+        );
+        let nearest = listed.iter().filter(|service| service.opens());
+        match nearest.min_by_key(|service| &service.id) {
+            Some(service) => refusal.by(&service.id, service.why.as_deref()),
+            None => refusal,
+        }
+    }
+
     /// The authority is listed and nothing allows the request.
     pub(crate) fn not_allowed(
         &self,

@@ -51,6 +51,8 @@ pub enum PathError {
 }
 
 const MAX_TARGET: usize = 16_384;
+/// The last segment of every path that git pushes to.
+pub(crate) const RECEIVE_PACK: &str = "git-receive-pack";
 
 impl<'a> Target<'a> {
     /// Checks and decodes an origin-form target.
@@ -115,6 +117,14 @@ impl<'a> Target<'a> {
     /// slash dropped, `;parameters` removed. Only denying looks at this.
     pub(crate) fn loose(&self) -> &[Piece<'a>] {
         &self.loose
+    }
+
+    /// Whether the path is where git's smart protocol takes pushes, in any spelling that an upstream
+    /// might read as that.
+    pub(crate) fn takes_a_push(&self) -> bool {
+        self.loose
+            .last()
+            .is_some_and(|last| last.eq_ignore_ascii_case(RECEIVE_PACK))
     }
 
     /// The raw query, without its `?`.

@@ -200,10 +200,15 @@ impl Policy {
             return match push::judge(&judging, facts) {
                 push::Judgement::Inspect => Ok(Decision::Inspect(Inspection::ReceivePack)),
                 push::Judgement::Allow(allowing, summary) => {
-                    permit(&allowing, request, Some(summary))
+                    permit(&allowing, route, request, Some(summary))
                 }
                 push::Judgement::Refuse(refusal) => Err(refusal),
             };
+        }
+
+        // A push that no rule judges is not let through by a broad `allow`, on any host.
+        if target.takes_a_push() {
+            return Err(explain.unjudged_push(&listed, request, &target));
         }
 
         let allowing: Vec<&Service> = listed
@@ -218,7 +223,7 @@ impl Policy {
         if allowing.is_empty() {
             return Err(explain.not_allowed(&listed, request, &target));
         }
-        permit(&allowing, request, None)
+        permit(&allowing, route, request, None)
     }
 
     /// The services of an authority, narrowest first.
@@ -255,6 +260,7 @@ impl Policy {
 /// reported; two rules that name different credentials cancel each other.
 fn permit(
     allowing: &[&Service],
+    route: &Route,
     request: &Request<'_>,
     facts: Option<RecordFacts>,
 ) -> Result<Decision, Refusal> {
@@ -291,7 +297,8 @@ fn permit(
     Ok(Decision::Permit(Permit {
         rule: rule.id.clone(),
         credential: rule.credential.clone(),
-        run_token: rule.reach.board,
+        // Where the route leads decides, not the rule: a run's token goes to the board's own socket.
+        run_token: route.reach.board,
         scheme: request.scheme,
         authority: request.authority.clone(),
         facts,

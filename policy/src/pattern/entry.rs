@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::glob::{Case, Segment, match_segments};
 use super::method::{self, Method};
-use crate::path::Target;
+use crate::path::{RECEIVE_PACK, Target};
 
 /// One line of `allow`, `deny` or `push`: `METHOD[,METHOD] /glob[?query]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,6 +91,14 @@ impl Entry {
                     Segment::Many => false,
                     Segment::One(text) => text == want,
                 })
+    }
+
+    /// Whether the path is written out as one that git pushes to.
+    pub(crate) fn names_a_push(&self) -> bool {
+        match self.segments.last() {
+            Some(Segment::One(text)) => text.eq_ignore_ascii_case(RECEIVE_PACK),
+            Some(Segment::Many) | None => false,
+        }
     }
 
     /// Whether an allow or push entry covers the method.

@@ -3,9 +3,10 @@
 mod github;
 mod lines;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use self::lines::{deny, entries, parse_entries, refs};
+use self::lines::{allow, deny, parse_entries, push, refs};
 use super::document::{Field, Problems, Table, did_you_mean};
 use super::reach::{self, Defaults};
 use crate::authority::Scheme;
@@ -125,6 +126,7 @@ fn kind(table: &mut Table<'_>, problems: &mut Problems) -> Option<Kind> {
             String::from("the service has no kind"),
             format!("add `kind = \"http\"`, or another of: {all}"),
         );
+        unknown_to_every_kind(table, problems);
         return None;
     };
     let known = Kind::ALL
@@ -186,9 +188,9 @@ fn credential(
 }
 
 fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
-    let allow = entries(table, "allow", problems);
+    let allow = allow(table, problems);
     let push_place = table.place.key("push");
-    let push = entries(table, "push", problems);
+    let push = push(table, problems);
     let refs = refs(table, problems);
     let ignore_case = table
         .flag("ignore_case", problems)
@@ -238,7 +240,7 @@ fn proxmox(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
 }
 
 fn board(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
-    let allow = entries(table, "allow", problems);
+    let allow = allow(table, problems);
     let allow = allow.unwrap_or_else(|| Entry::parse("* /api/**").into_iter().collect());
     Rules {
         allow,
@@ -288,6 +290,17 @@ fn refuse_inactive(
             String::from("a service that only denies dials nothing"),
             String::from("remove address, ca_file and pin"),
         );
+    }
+}
+
+/// Without a kind, a key is wrong only if no kind has it.
+fn unknown_to_every_kind(table: &Table<'_>, problems: &mut Problems) {
+    let all: BTreeSet<&str> = Kind::ALL.into_iter().flat_map(keys).collect();
+    for Field { value: key, place } in table.rest(problems) {
+        if !all.contains(key.as_str()) {
+            let remedy = did_you_mean(&key, all.iter().copied());
+            problems.add(&place, format!("`{key}` is not a key of a service"), remedy);
+        }
     }
 }
 

@@ -38,6 +38,9 @@ pub(super) fn read(
     };
     if kind == Kind::Board {
         let patterns = patterns?;
+        patterns
+            .iter()
+            .for_each(|field| refuse_wide_board(field, problems));
         let destination = |field: Field<HostPattern>| Destination {
             scheme,
             host: field.value,
@@ -300,6 +303,18 @@ fn refuse_private(field: &Field<HostPattern>, port: u16, problems: &mut Problems
             format!("{literal} is not a public address, and such are dialled by `address` only"),
             format!("add address = \"{address}\""),
         );
+    }
+}
+
+/// Runs' tokens go to whatever the board's name covers, so it covers one name.
+fn refuse_wide_board(field: &Field<HostPattern>, problems: &mut Problems) {
+    match &field.value {
+        HostPattern::Exact(_) => {}
+        HostPattern::Below(_) => problems.add(
+            &field.place,
+            format!("the board is one host, and `{}` is many", field.value),
+            String::from("name the board's host"),
+        ),
     }
 }
 

@@ -237,3 +237,30 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_misspelt_kind_is_named_beside_the_missing_one() {
+    let found = problems("version = 1\n[[service]]\nkidn = \"http\"\nhost = \"a.example.com\"\n");
+    let told: Vec<_> = found
+        .iter()
+        .map(|(line, key, ..)| (*line, key.as_str()))
+        .collect();
+    assert_eq!(told, [(2, "service[1].kind"), (3, "service[1].kidn")]);
+    assert!(found[1].3.contains("`kind`"), "{found:?}");
+}
+
+#[test]
+fn a_push_is_never_written_under_allow() {
+    let service = |allow: &str| {
+        format!("[[service]]\nkind = \"http\"\nhost = \"a.example.com\"\nallow = [\"{allow}\"]\n")
+    };
+    for allow in ["POST /o/r/git-receive-pack", "* /**/Git-Receive-Pack"] {
+        let found = one(&service(allow));
+        assert_eq!((found.0, found.1.as_str()), (4, "service[1].allow[1]"));
+        assert!(found.3.contains("`push`"), "{found:?}");
+    }
+    assert!(
+        Policy::parse(&service("POST /o/r/git-upload-pack"), "p").is_ok(),
+        "control"
+    );
+}

@@ -406,3 +406,58 @@ fn a_push_is_allowed_whole_by_one_service() {
         Some(Code::RefNotAllowed)
     );
 }
+
+#[test]
+fn no_allow_opens_a_push_that_nobody_judges() {
+    let broad = |kind: &str, host: &str| {
+        format!(
+            "{kind}\n[[service]]\nid = \"all\"\nkind = \"http\"\nhost = \"{host}\"\nallow = [\"* /**\"]\n"
+        )
+    };
+    let github = |git: &str| {
+        format!("[[service]]\nkind = \"github\"\nrepos = [\"acme/web\"]\ngit = \"{git}\"\n")
+    };
+    let cases = [
+        (broad(&github("fetch"), "github.com"), "github.com"),
+        (broad(TEXT, "github.com"), "github.com"),
+        (broad("", "git.example.com"), "git.example.com"),
+        (broad("", "*.example.com"), "git.example.com"),
+    ];
+    for (text, host) in cases {
+        let policy = policy(&text);
+        for path in [
+            "/acme/docs.git/git-receive-pack",
+            "/acme/docs/git-receive-pack?x=1",
+            "/acme/docs//git-receive-pack",
+            "/acme/docs/git-receive-pack/",
+            "/acme/docs/git-receive-pack;x=1",
+            "/acme/docs/Git-Receive-Pack",
+            "/acme/docs/git-receive-pac%6B",
+            "/a/b/c/docs.git/git-receive-pack",
+            "/git-receive-pack",
+        ] {
+            let facts = Facts::Push(vec![update(A, B, "refs/heads/main")]);
+            for method in ["POST", "PUT", "GET"] {
+                let url = format!("https://{host}{path}");
+                for facts in [&Facts::None, &facts] {
+                    let outcome = ask_with(&policy, method, &url, facts);
+                    assert!(
+                        outcome.code() == Some(Code::PushNotAllowed),
+                        "{method} {url}: {outcome:?}"
+                    );
+                }
+            }
+        }
+        // Control: everything else that the broad rule says.
+        for path in ["/acme/docs/git-upload-pack", "/git-receive-pack/x", "/x"] {
+            let url = format!("https://{host}{path}");
+            assert!(ask(&policy, "POST", &url).permits(), "{url}");
+        }
+    }
+    // Control: a rule that judges it opens it.
+    let judged = policy(
+        "[[service]]\nkind = \"http\"\nhost = \"git.example.com\"\npush = [\"POST /o/*/git-receive-pack\"]\nrefs = [\"refs/heads/*\"]\n",
+    );
+    let url = "https://git.example.com/o/r/git-receive-pack";
+    assert_eq!(ask(&judged, "POST", url), Outcome::Inspect);
+}

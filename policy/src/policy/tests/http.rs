@@ -540,3 +540,32 @@ fn refusals_repeat_little_of_what_the_agent_sent() {
         }
     }
 }
+
+#[test]
+fn a_runs_token_goes_only_where_the_boards_socket_is() {
+    // Two services for one authority, of which one is the board: where the route leads decides.
+    let text = "[[service]]\nid = \"b\"\nkind = \"board\"\nhost = \"board.lan.example\"\nallow = [\"GET /**\"]\n\
+        [[service]]\nid = \"a\"\nkind = \"http\"\nhost = \"*.lan.example\"\nscheme = \"http\"\nallow = [\"GET /**\"]\n";
+    let policy = policy(text);
+    for (host, board) in [("board.lan.example", true), ("x.lan.example", false)] {
+        let authority = Authority::with_default_port(host, 80).unwrap();
+        let Routing::Route(route) = policy.route(Scheme::Http, &authority) else {
+            panic!("{host}")
+        };
+        assert_eq!(route.board(), board, "{host}");
+        let request = Request {
+            scheme: Scheme::Http,
+            authority: &authority,
+            method: "GET",
+            target: "/x",
+        };
+        let Decision::Permit(permit) = policy.decide(&route, &request, &Facts::None) else {
+            panic!("{host}")
+        };
+        assert_eq!(permit.injects_run_token(), board, "{host}");
+    }
+    // A board of many names would give the token away through a narrower plain rule.
+    let wide = "[[service]]\nkind = \"board\"\nhost = \"*.lan.example\"\n";
+    let problems = Policy::parse(wide, "p.toml").unwrap_err().to_string();
+    assert!(problems.contains("p.toml:3: service[1].host"), "{problems}");
+}

@@ -20,7 +20,7 @@ const ALLOW: &[&str] = &[
     "POST /x/*",
     "GET,PUT /x",
     "GET /x/y",
-    "POST /o/r.git/git-receive-pack",
+    "POST /o/**",
     "DELETE /**/y",
     "GET /x?q=1",
 ];

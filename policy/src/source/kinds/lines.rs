@@ -19,13 +19,22 @@ pub(super) fn deny(table: &mut Table<'_>, problems: &mut Problems) -> Vec<Entry>
     entries.into_iter().map(Entry::loosened).collect()
 }
 
-/// Reads `allow` or `push`.
-pub(super) fn entries(
-    table: &mut Table<'_>,
-    key: &str,
-    problems: &mut Problems,
-) -> Option<Vec<Entry>> {
-    let lines = table.strings(key, problems)?;
+/// Reads `allow`.
+pub(super) fn allow(table: &mut Table<'_>, problems: &mut Problems) -> Option<Vec<Entry>> {
+    let lines = table.strings("allow", problems)?;
+    refuse_empty(&lines, problems);
+    Some(parse_entries(lines, problems, |entry| {
+        if !entry.names_a_push() {
+            return Ok(());
+        }
+        let remedy = String::from("move it to `push`, and say under `refs` what may be pushed");
+        Err((format!("`{entry}` never opens a push"), remedy))
+    }))
+}
+
+/// Reads `push`.
+pub(super) fn push(table: &mut Table<'_>, problems: &mut Problems) -> Option<Vec<Entry>> {
+    let lines = table.strings("push", problems)?;
     refuse_empty(&lines, problems);
     Some(parse_entries(lines, problems, |_| Ok(())))
 }
