@@ -1,11 +1,13 @@
 //! The audit log: JSON lines that are written before what they describe happens.
 //!
-//! [`Audit::append`] returns when the line is in the kernel's hands; [`Audit::append_durable`] when
-//! it is on the disk. Lines are written where the caller stands, under one lock and in order of
-//! `seq`; a thread of its own does the fdatasync, one for all who wait at that moment. After a
-//! failed write or sync nothing is accepted until a probe has succeeded: no record, no action.
+//! [`Audit::append`] returns when the line is in the kernel's hands, [`Audit::append_durable`] when
+//! it is on the disk. [`Audit::append_end`] is for the end of what a line already announced: such
+//! lines are written with the next one, or within [`WRITTEN_WITHIN`]. Order is that of `seq`. A
+//! thread of its own writes and syncs for all who wait at that moment. After a failed write or sync
+//! nothing is accepted until a probe has succeeded: no record, no action.
 //! The format is described in `docs/audit-log.md`.
 
+mod keeper;
 pub mod query;
 mod recovery;
 pub mod tail;
@@ -22,14 +24,17 @@ use policy::record::{Record, RecordKind};
 use serde::Serialize;
 use tokio::sync::{broadcast, oneshot};
 
+use keeper::Sleep;
 use writer::Log;
 
 /// The file inside the audit directory.
 pub const FILE: &str = "audit.jsonl";
 /// Lines that a slow subscriber may lag behind before it loses some.
 const BROADCAST_LINES: usize = 1024;
-/// How often a failed log is tried again.
-const PROBE_EVERY: Duration = Duration::from_millis(250);
+/// The end of a request may be written this much later.
+pub const WRITTEN_WITHIN: Duration = Duration::from_millis(5);
+/// Lines of so many bytes do not wait for others.
+const PENDING_BYTES: usize = 32 * 1024;
 
 /// Position of a record in the log, from 1.
 pub type Seq = u64;
@@ -83,6 +88,8 @@ struct State {
     waiters: Vec<oneshot::Sender<Result<(), AuditError>>>,
     failed: Option<String>,
     stop: bool,
+    /// What the thread is doing, so that it is only woken when it must be.
+    sleep: Sleep,
 }
 
 struct Shared {
@@ -144,6 +151,7 @@ impl Audit {
             waiters: Vec::new(),
             failed: None,
             stop: false,
+            sleep: Sleep::Awake,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
@@ -179,7 +187,9 @@ impl Audit {
     /// [`AuditError::Unavailable`]: what the record describes must not happen.
     pub fn append(&self, record: Record) -> Result<Seq, AuditError> {
         let mut state = self.shared.lock();
-        self.shared.write(&mut state, record)
+        let seq = self.shared.number(&mut state, record)?;
+        self.shared.write(&mut state)?;
+        Ok(seq)
     }
 
     /// Writes a record and waits until it is on the disk.
@@ -187,14 +197,14 @@ impl Audit {
     /// # Errors
     /// As [`Audit::append`], also when the sync fails.
     pub async fn append_durable(&self, record: Record) -> Result<Seq, AuditError> {
-        let (seq, synced) = {
+        let (done, synced) = oneshot::channel();
+        let seq = {
             let mut state = self.shared.lock();
-            let seq = self.shared.write(&mut state, record)?;
-            let (done, synced) = oneshot::channel();
+            let seq = self.shared.number(&mut state, record)?;
             state.waiters.push(done);
-            (seq, synced)
+            self.shared.wake(&state);
+            seq
         };
-        self.shared.work.notify_one();
         match synced.await {
             Ok(Ok(())) => Ok(seq),
             Ok(Err(problem)) => Err(problem),
@@ -202,6 +212,32 @@ impl Audit {
                 "the audit thread has ended".to_owned(),
             )),
         }
+    }
+
+    /// Records the end of what another line announced. Nothing waits for it: it is written with the
+    /// next line, or within [`WRITTEN_WITHIN`] and the sync under way, if there is one. A crash
+    /// before that leaves the announcement in the log without its end.
+    ///
+    /// # Errors
+    /// As [`Audit::append`], except for a write that fails later: the log then shows a gap.
+    pub fn append_end(&self, record: Record) -> Result<Seq, AuditError> {
+        let mut state = self.shared.lock();
+        let seq = self.shared.number(&mut state, record)?;
+        state.log.owe();
+        if state.log.pending() >= PENDING_BYTES {
+            self.shared.write(&mut state)?;
+        } else {
+            self.shared.wake(&state);
+        }
+        Ok(seq)
+    }
+
+    /// Writes what is still to be written, for somebody who is about to read the file.
+    ///
+    /// # Errors
+    /// As [`Audit::append`].
+    pub fn flush(&self) -> Result<(), AuditError> {
+        self.shared.write(&mut self.shared.lock())
     }
 
     /// Writes an event of the gate itself. A failure is logged: no action waits for an event.
@@ -254,6 +290,7 @@ impl Audit {
             )));
         }
         file.try_lock().map_err(|problem| failed(problem.into()))?;
+        self.shared.write(&mut state)?;
         state.log.sync().map_err(failed)?;
         state.log.replace(file);
         Ok(())
@@ -284,20 +321,34 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self, state: &mut State, mut record: Record) -> Result<Seq, AuditError> {
+    /// Numbers a record and makes its line, which is not written yet.
+    fn number(&self, state: &mut State, mut record: Record) -> Result<Seq, AuditError> {
         if let Some(problem) = &state.failed {
             return Err(AuditError::Unavailable(problem.clone()));
         }
         if record.time.is_empty() {
             record.time = now();
         }
-        match state.log.write(&mut record) {
-            Ok(line) => {
+        match state.log.push(&mut record) {
+            Ok(()) => Ok(record.seq),
+            Err(problem) => Err(self.fail(state, &problem)),
+        }
+    }
+
+    /// Writes every line that is not written yet, and tells those who listen.
+    fn write(&self, state: &mut State) -> Result<(), AuditError> {
+        if let Some(problem) = &state.failed {
+            return Err(AuditError::Unavailable(problem.clone()));
+        }
+        match state.log.write() {
+            Ok(lines) => {
                 if self.lines.receiver_count() > 0 {
-                    // An error means that the last receiver has just gone.
-                    let _ = self.lines.send(Arc::from(line.trim_end()));
+                    for line in String::from_utf8_lossy(lines).lines() {
+                        // An error means that the last receiver has just gone.
+                        let _ = self.lines.send(Arc::from(line));
+                    }
                 }
-                Ok(record.seq)
+                Ok(())
             }
             Err(problem) => Err(self.fail(state, &problem)),
         }
@@ -309,89 +360,6 @@ impl Shared {
         state.failed = Some(problem.clone());
         self.work.notify_one();
         AuditError::Unavailable(problem)
-    }
-
-    /// The thread: one sync for all who wait, and probing while the log has failed.
-    fn run(&self) {
-        let _fuse = Fuse(self);
-        let mut state = self.lock();
-        loop {
-            if state.failed.is_some() {
-                state = self.probe(state);
-            } else if !state.waiters.is_empty() {
-                let waiters = std::mem::take(&mut state.waiters);
-                let file = state.log.file();
-                drop(state);
-                let synced = file.sync_data();
-                state = self.lock();
-                let answer = synced.map_err(|problem| self.fail(&mut state, &problem));
-                for waiter in waiters {
-                    // A waiter that went away has cancelled its request.
-                    let _ = waiter.send(answer.clone());
-                }
-                continue;
-            }
-            if state.stop {
-                // Best effort: whoever needed certainty has waited for it.
-                let _ = state.log.sync();
-                return;
-            }
-            if state.failed.is_none() && state.waiters.is_empty() {
-                state = self
-                    .work
-                    .wait(state)
-                    .unwrap_or_else(PoisonError::into_inner);
-            }
-        }
-    }
-
-    fn probe<'s>(
-        &'s self,
-        mut state: std::sync::MutexGuard<'s, State>,
-    ) -> std::sync::MutexGuard<'s, State> {
-        for waiter in std::mem::take(&mut state.waiters) {
-            let problem = state.failed.clone().unwrap_or_default();
-            // As above.
-            let _ = waiter.send(Err(AuditError::Unavailable(problem)));
-        }
-        if state.stop {
-            return state;
-        }
-        let deadline = std::time::Instant::now() + PROBE_EVERY;
-        while !state.stop {
-            let left = deadline.saturating_duration_since(std::time::Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            (state, _) = self
-                .work
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        let last = state.log.seq();
-        let former = state.failed.clone().unwrap_or_default();
-        let mut record = Record::new(RecordKind::Event, &new_id(), &now());
-        record.reason = Some(format!(
-            "the audit log can be written again after: {former}; records around {last} may be \
-             missing"
-        ));
-        if state.log.has_room() && state.log.write(&mut record).is_ok() && state.log.sync().is_ok()
-        {
-            tracing::warn!("the audit log can be written again");
-            state.failed = None;
-        }
-        state
-    }
-}
-
-/// Without its thread the log accepts nothing: a panic must not leave waiters waiting.
-struct Fuse<'s>(&'s Shared);
-
-impl Drop for Fuse<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.lock();
-        state.failed = Some("the log is closed".to_owned());
-        state.waiters.clear();
     }
 }
 

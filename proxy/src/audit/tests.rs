@@ -136,6 +136,49 @@ async fn durable_records_share_syncs_and_keep_their_order() {
     assert!(audit.view().ok);
 }
 
+#[test]
+fn ends_go_with_the_next_line_or_soon_by_themselves() {
+    let (_keep, path) = directory();
+    let audit = Audit::open(&path).unwrap();
+    assert_eq!(audit.append(record("a")).unwrap(), 1);
+    assert_eq!(audit.append_end(record("b")).unwrap(), 2);
+    assert_eq!(audit.append(record("c")).unwrap(), 3);
+    let all = |wanted: &[&str]| {
+        ids(&path)
+            .iter()
+            .map(|(_, id)| id.as_str())
+            .eq(wanted.to_vec())
+    };
+    assert!(all(&["a", "b", "c"]));
+    assert_eq!(audit.append_end(record("d")).unwrap(), 4);
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while !all(&["a", "b", "c", "d"]) {
+        assert!(std::time::Instant::now() < deadline, "it is never written");
+        std::thread::yield_now();
+    }
+    audit.append_end(record("e")).unwrap();
+    audit.flush().unwrap();
+    assert!(all(&["a", "b", "c", "d", "e"]));
+    audit.append_end(record("f")).unwrap();
+    drop(audit);
+    assert!(all(&["a", "b", "c", "d", "e", "f"]), "closing writes all");
+}
+
+#[test]
+fn a_lost_end_leaves_a_gap_and_what_was_refused_for_want_of_a_record_does_not() {
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let mut log = Log::new(full, 0, 7);
+    log.push(&mut record("refused")).unwrap();
+    assert!(log.write().is_err());
+    assert_eq!(log.seq(), 7);
+    log.push(&mut record("ended")).unwrap();
+    log.owe();
+    log.push(&mut record("refused")).unwrap();
+    assert!(log.write().is_err());
+    assert_eq!(log.seq(), 8);
+    assert_eq!(log.pending(), 0);
+}
+
 #[tokio::test]
 async fn subscribers_hear_each_line_and_a_slow_one_only_hurts_itself() {
     let (_keep, path) = directory();

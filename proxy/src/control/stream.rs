@@ -79,6 +79,9 @@ pub(super) fn events(audit: &Audit) -> Answer {
 pub(super) fn log(audit: &Audit, filter: Filter) -> Answer {
     let (sender, lines) = mpsc::channel(QUEUED);
     let path = audit.view().path;
+    if let Err(problem) = audit.flush() {
+        tracing::warn!("{problem}: the newest lines may be missing from an answer");
+    }
     tokio::task::spawn_blocking(move || {
         let read = query::scan(&path, &filter, |line, _| {
             match sender.blocking_send(Bytes::from(format!("{line}\n"))) {

@@ -489,16 +489,14 @@ async fn bodies_stream_both_ways() {
         "POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n"
     );
     assert!(ask(&mut tls, &chunked).await.ends_with("received 7"));
-    let lines = stand.audit();
-    let large = lines
-        .iter()
-        .filter(|line| line["kind"] == "response")
-        .map(|line| line["bytes_in"].as_u64().unwrap() + line["bytes_out"].as_u64().unwrap());
-    assert_eq!(
-        large.filter(|bytes| *bytes >= size as u64).count(),
-        2,
-        "both are metered"
-    );
+    until("both are metered", || {
+        let lines = stand.audit();
+        let ends = lines.iter().filter(|line| line["kind"] == "response");
+        let metered = ends
+            .map(|line| line["bytes_in"].as_u64().unwrap() + line["bytes_out"].as_u64().unwrap());
+        metered.filter(|bytes| *bytes >= size as u64).count() == 2
+    })
+    .await;
 }
 
 #[tokio::test]
