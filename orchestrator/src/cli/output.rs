@@ -1,11 +1,12 @@
 //! The one place that prints: data to stdout, talk to stderr.
 
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
 
 use serde_json::Value;
 
 use super::CliError;
+use crate::model::text::printable;
 
 /// Prints a line of data. A closed pipe is the reader's choice and no error.
 pub(super) fn line(text: &str) {
@@ -25,6 +26,15 @@ pub(super) fn bytes(bytes: &[u8]) -> Result<ExitCode, CliError> {
         }
         Ok(()) | Err(_) => Ok(ExitCode::SUCCESS),
     }
+}
+
+/// Prints what a run wrote: as it is to a file or pipe, without what steers a terminal to one.
+pub(super) fn foreign(text: &str) -> Result<ExitCode, CliError> {
+    if std::io::stdout().is_terminal() {
+        let lines: Vec<&str> = text.split("\r\n").collect();
+        return bytes(printable(&lines.join("\n")).as_bytes());
+    }
+    bytes(text.as_bytes())
 }
 
 /// Prints JSON or text.
@@ -78,7 +88,8 @@ pub(super) fn fields(value: &Value) -> String {
     for (name, value) in value.as_object().into_iter().flatten() {
         let empty = value.is_null() || value.as_array().is_some_and(Vec::is_empty);
         if !empty {
-            lines.push(format!("{name}: {}", cell(value)));
+            // A further line of a text must not pass for a field.
+            lines.push(format!("{name}: {}", cell(value).replace('\n', "\n    ")));
         }
     }
     lines.join("\n")
@@ -91,13 +102,5 @@ fn cell(value: &Value) -> String {
         Value::Null => "-".to_owned(),
         other => other.to_string(),
     };
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
+    printable(&text)
 }

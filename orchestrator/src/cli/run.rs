@@ -104,7 +104,7 @@ async fn log(person: &Person, run: &str, follow: bool, json: bool) -> Result<(),
         } else {
             for line in page.split(|byte| *byte == b'\n') {
                 if let Ok(line) = serde_json::from_slice::<Value>(line) {
-                    output::bytes(line["chunk"].as_str().unwrap_or_default().as_bytes())?;
+                    output::foreign(line["chunk"].as_str().unwrap_or_default())?;
                 }
             }
         }

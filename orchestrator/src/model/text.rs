@@ -61,6 +61,22 @@ pub fn body(field: &str, text: &str) -> Result<String, Refusal> {
     Ok(text.to_owned())
 }
 
+/// A text for a terminal: control characters, and those that reorder or hide what stands beside
+/// them, become U+FFFD; line breaks and tabs stay.
+#[must_use]
+pub fn printable(text: &str) -> String {
+    let harmless = |c: char| match c {
+        '\n' | '\t' => true,
+        '\u{200b}'..='\u{200f}'
+        | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}'
+        | '\u{feff}' => false,
+        c => !c.is_control(),
+    };
+    let shown = |c| if harmless(c) { c } else { '\u{fffd}' };
+    text.chars().map(shown).collect()
+}
+
 /// What two titles have in common when they mean the same ticket: letters and digits, lower case.
 #[must_use]
 pub fn title_key(title: &str) -> String {
@@ -91,6 +107,19 @@ mod tests {
         assert!(title("  ").is_err());
         assert!(title(&"x".repeat(TITLE)).is_ok());
         assert!(title(&"x".repeat(TITLE + 1)).is_err());
+    }
+
+    #[test]
+    fn nothing_that_steers_a_terminal_is_printable() {
+        let plain = "caf\u{e9} \u{1f600} \u{5d0}\n\tx";
+        assert_eq!(printable(plain), plain);
+        for bad in ('\0'..=' ')
+            .chain('\u{7f}'..='\u{9f}')
+            .chain("\u{202e}\u{2066}\u{200b}\u{feff}".chars())
+        {
+            let kept = matches!(bad, '\n' | '\t' | ' ');
+            assert_eq!(printable(&bad.to_string()).contains(bad), kept, "{bad:?}");
+        }
     }
 
     #[test]

@@ -4,18 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-/// Control characters in what agents wrote must not reach a terminal.
-fn clean(text: &str) -> String {
-    text.chars()
-        .map(|c| {
-            if c.is_control() && c != '\n' {
-                '\u{fffd}'
-            } else {
-                c
-            }
-        })
-        .collect()
-}
+use crate::model::text::printable;
 
 /// The whole timeline.
 #[must_use]
@@ -90,8 +79,8 @@ fn describe(item: &Value) -> (String, String) {
         "egress.refused" => egress("REFUSED", facts),
         _ => format!("{kind} {facts}"),
     };
-    let beneath = facts["body"].as_str().map(clean).unwrap_or_default();
-    (clean(&line).replace('\n', " "), beneath)
+    let beneath = facts["body"].as_str().map(printable).unwrap_or_default();
+    (printable(&line).replace('\n', " "), beneath)
 }
 
 fn egress(verdict: &str, facts: &Value) -> String {
@@ -135,8 +124,8 @@ fn changes(changes: &Value) -> String {
 
 fn word(value: &Value) -> String {
     match value {
-        Value::String(text) => clean(text).replace('\n', " "),
+        Value::String(text) => printable(text).replace('\n', " "),
         Value::Null => "-".to_owned(),
-        other => other.to_string(),
+        other => printable(&other.to_string()),
     }
 }
