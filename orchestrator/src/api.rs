@@ -45,8 +45,8 @@ pub struct Board {
     pub gate: GateClient,
     /// Where run logs are.
     pub runs: PathBuf,
-    /// How many runs fit at once.
-    pub slices: usize,
+    /// Which slices of host ids runs may have.
+    pub slices: Arc<[i64]>,
 }
 
 type Shared = Arc<Board>;

@@ -1,10 +1,11 @@
 //! The database: one file, one writer, everything that happened in one hash-chained journal.
 //!
 //! A change and its journal entry are one transaction (`synchronous = FULL`, so it is on disk when
-//! [`Store::write`] returns). Constraints, not code, keep one live run per ticket and per agent.
+//! [`Store::write`] returns); changes that wait at the same moment share one. Constraints, not code, keep one live run per ticket and per agent.
 //! A damaged, newer or locked database is an error at [`Store::open`]; nothing starts then.
 
 pub mod agents;
+mod batch;
 pub mod comments;
 pub mod documents;
 pub mod journal;
@@ -18,7 +19,7 @@ mod worker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
+use rusqlite::{Connection, OpenFlags};
 use tokio::sync::Notify;
 
 use crate::model::time::{self, Millis};
@@ -47,6 +48,9 @@ pub enum StoreError {
         /// What to do.
         hint: String,
     },
+    /// Rows were changed without an entry in the journal.
+    #[error("{0} rows were changed without an entry in the journal")]
+    Unsaid(u64),
     /// The database thread ended.
     #[error("the database thread has ended")]
     Gone,
@@ -58,29 +62,72 @@ impl From<Refusal> for StoreError {
     }
 }
 
-/// A transaction that changes something, with what it must say in the journal.
+/// A change under way, with what it must say in the journal.
 #[derive(Debug)]
 pub struct Writer<'c> {
-    tx: Transaction<'c>,
-    /// The time of everything in this transaction.
+    connection: &'c Connection,
+    /// The time of everything in this change.
     pub now: Millis,
     /// Who changes.
     pub actor: Actor,
+    /// The run whose act this follows from, where the orchestrator acts itself.
+    pub(crate) because_of: Option<String>,
     pub(crate) kick: bool,
+    entries: i64,
+    /// Bytes of what was written.
+    bytes: i64,
+    /// Rows changed that are no news: leases.
+    unsaid: u64,
+}
+
+impl<'c> Writer<'c> {
+    fn new(connection: &'c Connection, now: Millis, actor: Actor) -> Self {
+        Self {
+            connection,
+            now,
+            actor,
+            because_of: None,
+            kick: false,
+            entries: 0,
+            bytes: 0,
+            unsaid: 0,
+        }
+    }
+
+    /// Changes rows that the journal leaves out.
+    fn without_entry(
+        &mut self,
+        sql: &str,
+        parameters: impl rusqlite::Params,
+    ) -> Result<usize, StoreError> {
+        let changed = self.connection.prepare_cached(sql)?.execute(parameters)?;
+        self.unsaid += changed as u64;
+        Ok(changed)
+    }
+
+    /// A change that says nothing in the journal is a mistake of this program; the tests, which
+    /// run with the check, find it.
+    fn must_be_in_the_journal(&self, changes_before: u64) -> Result<(), StoreError> {
+        let changed = self.connection.total_changes() - changes_before;
+        if cfg!(debug_assertions) && self.entries == 0 && changed > self.unsaid {
+            return Err(StoreError::Unsaid(changed));
+        }
+        Ok(())
+    }
 }
 
 impl std::ops::Deref for Writer<'_> {
     type Target = Connection;
     fn deref(&self) -> &Connection {
-        &self.tx
+        self.connection
     }
 }
 
 /// A handle on the database; cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Store {
-    writer: Arc<Worker>,
-    reader: Arc<Worker>,
+    writer: Arc<Worker<batch::Job>>,
+    reader: Arc<Worker<worker::Query>>,
     kick: Arc<Notify>,
     clock: fn() -> Millis,
     path: Arc<PathBuf>,
@@ -113,45 +160,29 @@ impl Store {
         let reading = Connection::open_with_flags(path, flags).map_err(explain)?;
         schema::configure_reader(&reading).map_err(explain)?;
         Ok(Self {
-            writer: Arc::new(Worker::start("store-writer", connection)?),
-            reader: Arc::new(Worker::start("store-reader", reading)?),
+            writer: Arc::new(Worker::start("store-writer", connection, batch::serve)?),
+            reader: Arc::new(Worker::start("store-reader", reading, worker::answer)?),
             kick: Arc::new(Notify::new()),
             clock,
             path: Arc::new(path.to_owned()),
         })
     }
 
-    /// Runs `change` in one transaction on the writer's thread. An error rolls everything back.
+    /// Runs `change` on the writer's thread, whole or not at all, and returns once it is on disk.
+    /// What is queued meanwhile shares the next transaction. A caller that stops waiting does not
+    /// stop the change.
     ///
     /// # Errors
-    /// What `change` returns, or why the transaction failed.
+    /// What `change` returns, or why the transaction failed; nothing is changed then.
     pub async fn write<T: Send + 'static>(
         &self,
         actor: Actor,
         change: impl FnOnce(&mut Writer<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let clock = self.clock;
-        let (value, kick) = self
-            .writer
-            .call(move |connection| {
-                let tx = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-                let mut writer = Writer {
-                    tx,
-                    now: clock(),
-                    actor,
-                    kick: false,
-                };
-                runs::fence(&writer)?;
-                let value = change(&mut writer)?;
-                let kick = writer.kick;
-                writer.tx.commit()?;
-                Ok((value, kick))
-            })
-            .await?;
-        if kick {
-            self.kick.notify_one();
-        }
-        Ok(value)
+        let kick = Arc::clone(&self.kick);
+        let (pending, answer) = batch::Pending::new(change, actor, self.clock, kick);
+        self.writer.hand(Box::new(pending))?;
+        answer.await.map_err(|_closed| StoreError::Gone)?
     }
 
     /// Runs `query` on the reader's thread, in one consistent view.
@@ -163,7 +194,7 @@ impl Store {
         query: impl FnOnce(&Connection) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         self.reader
-            .call(move |connection| {
+            .ask(move |connection| {
                 let tx = connection.transaction()?;
                 query(&tx)
             })
@@ -204,6 +235,28 @@ pub fn verify_file(path: &Path) -> Result<Result<i64, journal::Broken>, StoreErr
     schema::configure_reader(&connection).map_err(|error| unusable(path, &error))?;
     let tx = connection.transaction()?;
     journal::verify(&tx)
+}
+
+/// The most bytes of text that one list carries.
+const PAGE: usize = 8 * 1024 * 1024;
+
+/// Rows until there are [`PAGE`] bytes of them, one at least: a list of long texts must not fill
+/// the memory. The caller asks for the rest as for any next page.
+fn page<T>(
+    rows: impl Iterator<Item = rusqlite::Result<T>>,
+    size: impl Fn(&T) -> usize,
+) -> Result<Vec<T>, StoreError> {
+    let mut list = Vec::new();
+    let mut bytes = 0;
+    for row in rows {
+        let row = row?;
+        bytes += size(&row);
+        if bytes > PAGE && !list.is_empty() {
+            break;
+        }
+        list.push(row);
+    }
+    Ok(list)
 }
 
 /// A fresh id; sorts by time of creation.

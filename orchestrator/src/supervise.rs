@@ -34,8 +34,8 @@ pub struct Settings {
     pub first_id: u32,
     /// Ids per slice.
     pub slice_ids: u32,
-    /// How many slices there are.
-    pub slices: usize,
+    /// Which slices runs may have.
+    pub slices: Arc<[i64]>,
     /// One directory per run, with its output.
     pub runs: PathBuf,
     /// CA files for run containers.
@@ -119,7 +119,10 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
         let shared = &self.shared;
         let mut tasks = JoinSet::new();
-        recovery::start(shared, &mut tasks).await;
+        tokio::select! {
+            () = recovery::start(shared, &mut tasks) => {}
+            _stopped = stop.wait_for(|stop| *stop) => {}
+        }
         while !*stop.borrow() {
             let pause = match self.step(&mut tasks).await {
                 Ok(pause) => pause,
@@ -149,10 +152,10 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
     async fn step(&self, tasks: &mut JoinSet<()>) -> Result<Duration, StoreError> {
         let shared = &self.shared;
         shared.pass_on_cancels().await?;
-        let slices = shared.settings.slices;
+        let slices = Arc::clone(&shared.settings.slices);
         let mut state = shared
             .store
-            .read(move |db| snapshot::state(db, slices, None))
+            .read(move |db| snapshot::state(db, &slices, None))
             .await?;
         if state.wakes.is_empty() {
             return Ok(Duration::from_secs(3600));
@@ -187,8 +190,8 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
     }
 
     async fn start(&self, wake: String, tasks: &mut JoinSet<()>) -> Result<(), StoreError> {
-        let slices = self.shared.settings.slices;
-        let claim = move |w: &mut crate::store::Writer<'_>| runs::claim(w, &wake, slices);
+        let slices = Arc::clone(&self.shared.settings.slices);
+        let claim = move |w: &mut crate::store::Writer<'_>| runs::claim(w, &wake, &slices);
         let claimed = match self.shared.store.write(Actor::System, claim).await {
             Ok(claimed) => claimed,
             Err(StoreError::Refused(Refusal { error, .. })) => {

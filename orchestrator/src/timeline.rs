@@ -77,7 +77,7 @@ pub async fn of_ticket(
 pub(crate) fn why(
     db: &Connection,
     ticket: &Ticket,
-    slices: usize,
+    slices: &[i64],
     hindrance: Option<String>,
     now: Millis,
 ) -> Result<Value, StoreError> {

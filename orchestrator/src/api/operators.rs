@@ -1,6 +1,7 @@
 //! What only people do: companies, agents, wakes; and how they see why things happen.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{Path, Query, State};
@@ -217,14 +218,14 @@ pub(super) async fn why(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
     let hindrance = board.gate.hindrance().await;
-    let (now, slices) = (board.store.now(), board.slices);
+    let (now, slices) = (board.store.now(), Arc::clone(&board.slices));
     let body = board
         .store
         .read(move |db| {
             timeline::why(
                 db,
                 &tickets::get(db, &id, actor.company())?,
-                slices,
+                &slices,
                 hindrance,
                 now,
             )

@@ -34,6 +34,9 @@ const FIXED: [&str; 10] = [
     "createdAt",
 ];
 
+/// The longest text to search for, in bytes.
+const QUERY: usize = 500;
+
 /// `GET /api/companies/{company}/issues`
 pub(super) async fn list(
     State(board): State<Shared>,
@@ -53,6 +56,9 @@ pub(super) async fn list(
     filter.assignee_user = text("assigneeUserId");
     filter.project = text("projectId");
     filter.text = text("q");
+    if filter.text.as_ref().is_some_and(|text| text.len() > QUERY) {
+        return Err(Refusal::invalid(format!("q is longer than {QUERY} bytes")).into());
+    }
     filter.limit = number(&query, "limit", 500, 1..=500)?;
     filter.offset = number(&query, "offset", 0, 0..=10_000_000)?;
     let parent = text("parentId");
@@ -266,7 +272,7 @@ pub(super) fn number(
 }
 
 fn statuses<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Status>, Refusal> {
-    words
+    let mut found = words
         .map(str::trim)
         .filter(|word| !word.is_empty())
         .map(|word| {
@@ -278,7 +284,10 @@ fn statuses<'a>(words: impl Iterator<Item = &'a str>) -> Result<Vec<Status>, Ref
                 ))
             })
         })
-        .collect()
+        .collect::<Result<Vec<_>, _>>()?;
+    found.sort_unstable_by_key(|status| status.as_str());
+    found.dedup();
+    Ok(found)
 }
 
 /// A client may send back what it read; it may not change who made it or who holds it.

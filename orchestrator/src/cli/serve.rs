@@ -19,11 +19,14 @@ use crate::api::{self, Board, Entrance};
 use crate::config::Config;
 use crate::container::LxcEngine;
 use crate::container::cgroup::{CgroupError, CgroupRoot};
-use crate::container::slices::{self, SLICE_IDS, SliceError, Slices};
+use crate::container::slices::{self, Held, SLICE_IDS, SliceError, Slices};
 use crate::gate_client::GateClient;
 use crate::store::{Store, StoreError};
 use crate::supervise::{Settings, Supervisor};
 use crate::workspace::Workspaces;
+
+/// The mark of a slice that is the orchestrator's. No run's name, so that nobody takes it for one.
+const RESERVED: &str = "orchestrator (see state.db)";
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -134,7 +137,9 @@ pub(super) fn check(config: &Config, json: bool) -> Result<ExitCode, CliError> {
 
 async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeError> {
     let account = account(config).ok_or(ServeError::NoAccount("of this uid".to_owned()))?;
-    let (first_id, count) = Slices::of_account(slices::directory(&config.state), &account)?.range();
+    let slices = Slices::of_account(slices::directory(&config.state), &account)?;
+    let (first_id, _count) = slices.range();
+    let (_held, usable) = reserve(&slices)?;
     let store = Store::open(&config.database())?;
     let gate = GateClient::new(config.control_socket.clone());
     let engine = LxcEngine {
@@ -147,7 +152,7 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     let settings = Settings {
         first_id,
         slice_ids: SLICE_IDS,
-        slices: count as usize,
+        slices: Arc::clone(&usable),
         runs: config.runs.clone(),
         trust: config.trust.clone(),
         limits: config.limits,
@@ -157,7 +162,7 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         store: store.clone(),
         gate: gate.clone(),
         runs: config.runs.clone(),
-        slices: settings.slices,
+        slices: Arc::clone(&usable),
     });
     let (stop, stopped) = watch::channel(false);
     let mut uids = vec![0, Uid::effective().as_raw()];
@@ -192,7 +197,7 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         std::fs::write(path, "ready\n")
             .map_err(ServeError::io(format!("writing {}", path.display())))?;
     }
-    tracing::info!(slices = count, account, "ready");
+    tracing::info!(slices = usable.len(), account, "ready");
     let mut terminate =
         signal(SignalKind::terminate()).map_err(ServeError::io("listening for signals"))?;
     let mut interrupt =
@@ -217,6 +222,33 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         ));
     }
     Ok(())
+}
+
+/// Holds the account's slices of host ids for as long as this process lives, so that a container
+/// started by hand from the same state directory gets none of them. Left out are those that
+/// somebody else has, or left without proof that its processes are gone. Which of the rest a run
+/// holds, the database knows.
+fn reserve(slices: &Slices) -> Result<(Vec<Held>, Arc<[i64]>), SliceError> {
+    let mut held = Vec::new();
+    for (slice, name) in slices.quarantined()? {
+        if name == RESERVED {
+            held.push(slice);
+        } else {
+            tracing::warn!(slice = slice.slice.first, name, "not proven gone: left out");
+        }
+    }
+    loop {
+        match slices.acquire(RESERVED) {
+            Ok(slice) => held.push(slice),
+            Err(SliceError::Exhausted(_)) => break,
+            Err(error) => return Err(error),
+        }
+    }
+    let (first, _count) = slices.range();
+    let index = |held: &Held| i64::from((held.slice.first - first) / SLICE_IDS);
+    let mut usable: Vec<i64> = held.iter().map(index).collect();
+    usable.sort_unstable();
+    Ok((held, usable.into()))
 }
 
 /// The account whose subordinate ids runs get: the named one, or the one the orchestrator runs as,
@@ -270,5 +302,28 @@ fn lock(state: &Path) -> Result<File, ServeError> {
         Err(std::fs::TryLockError::Error(error)) => {
             Err(ServeError::io(format!("locking {}", path.display()))(error))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_of_others_and_of_the_dead_are_left_out_and_ours_are_held() {
+        let dir = tempfile::tempdir().unwrap();
+        // The third slice holds id 65534, which is nobody's.
+        let slices = Slices::new(dir.path(), 63_000, 5 * SLICE_IDS);
+        let _theirs = slices.acquire("a-trial").unwrap();
+        drop(slices.acquire("a-crashed-trial").unwrap());
+        let (held, usable) = reserve(&slices).unwrap();
+        assert_eq!(*usable, [3, 4]);
+        assert!(matches!(slices.acquire("x"), Err(SliceError::Exhausted(_))));
+        drop(held);
+        assert!(
+            matches!(slices.acquire("x"), Err(SliceError::Exhausted(_))),
+            "the database may know of runs in them"
+        );
+        assert_eq!(*reserve(&slices).unwrap().1, [3, 4]);
     }
 }

@@ -83,6 +83,12 @@ impl Actor {
         }
     }
 
+    /// A key against repeats, as it is kept: nobody's key answers for another's.
+    #[must_use]
+    pub fn own_key(&self, key: &str) -> String {
+        format!("{} {key}", self.label())
+    }
+
     /// Whether the actor may change the ticket: people may; an agent may change what it is
     /// assigned, what it created, and what nobody is assigned.
     ///

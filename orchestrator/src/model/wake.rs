@@ -76,6 +76,8 @@ pub struct Wake {
     pub not_before: Millis,
     /// Why it was dropped or merged.
     pub note: Option<String>,
+    /// How many runs in a row led to it; 0 when a person asked.
+    pub depth: i64,
     /// When it arrived.
     pub created_at: Millis,
 }

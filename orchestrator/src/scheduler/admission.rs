@@ -2,6 +2,11 @@
 
 use crate::model::{AgentStatus, Reason, Status};
 
+/// How many runs in a row may lead to a wake, each causing the next, before a person must ask.
+pub const CHAIN: i64 = 12;
+/// How many wakes of one agent in an hour other runs may cause.
+pub const HOURLY: i64 = 60;
+
 /// What is known when somebody asks.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -21,6 +26,10 @@ pub struct Facts {
     pub waiting: i64,
     /// How many may.
     pub cap: i64,
+    /// How many runs in a row led to this; 0 when a person asks.
+    pub depth: i64,
+    /// Wakes of this agent in the last hour that other runs caused.
+    pub lately: i64,
 }
 
 /// The answer.
@@ -82,6 +91,20 @@ pub fn judge(facts: Facts) -> Admission {
             format!("{} wakes of this agent wait already", facts.waiting),
         );
     }
+    if facts.depth > CHAIN {
+        return refuse(
+            "chain",
+            format!("{CHAIN} runs in a row have caused each other; a person must ask"),
+        );
+    }
+    if facts.depth > 0 && facts.lately >= HOURLY && facts.reason != Reason::Corrective {
+        return refuse(
+            "hourly",
+            format!(
+                "other runs have woken this agent {HOURLY} times in an hour; a person must ask"
+            ),
+        );
+    }
     Admission::Queue
 }
 
@@ -103,6 +126,8 @@ mod tests {
             live_run: None,
             waiting: 0,
             cap: 10,
+            depth: 0,
+            lately: 0,
         }
     }
 
@@ -163,6 +188,23 @@ mod tests {
                 }),
                 Admission::Queue
             );
+        }
+    }
+
+    #[test]
+    fn agents_wake_each_other_within_bounds_and_a_person_always_may() {
+        let asked = |depth, lately| {
+            judge(Facts {
+                depth,
+                lately,
+                ..facts()
+            })
+        };
+        for (depth, lately) in [(0, HOURLY), (CHAIN, HOURLY - 1), (1, 0)] {
+            assert_eq!(asked(depth, lately), Admission::Queue, "{depth} {lately}");
+        }
+        for (depth, lately) in [(CHAIN + 1, 0), (1, HOURLY)] {
+            assert!(matches!(asked(depth, lately), Admission::Refuse { .. }));
         }
     }
 

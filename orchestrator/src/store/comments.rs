@@ -59,7 +59,7 @@ pub fn post(
     let company = w.actor.company().map(str::to_owned);
     let ticket = tickets::get(w, reference, company.as_deref())?;
     if let Some(key) = &new.client_key
-        && let Some(earlier) = by_key(w, &ticket.id, key)?
+        && let Some(earlier) = by_key(w, &ticket.id, &w.actor.own_key(key))?
     {
         return Ok(earlier);
     }
@@ -92,7 +92,8 @@ pub(super) fn write(
     let key = new
         .client_key
         .map(|k| text::line("clientRequestId", &k, 255))
-        .transpose()?;
+        .transpose()?
+        .map(|k| w.actor.own_key(&k));
     within_limits(w, ticket)?;
     let id = new_id();
     w.prepare_cached(
@@ -171,7 +172,7 @@ pub fn list(
         params![ticket, after, page.limit.clamp(1, 500)],
         comment_row,
     )?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    super::page(rows, |comment| comment.body.len())
 }
 
 /// How many comments a ticket has, and the newest.

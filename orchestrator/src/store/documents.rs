@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::journal::About;
-use super::{StoreError, Writer, new_id, tickets};
+use super::{StoreError, Writer, new_id, page, tickets};
 use crate::model::{Document, Refusal, Revision, text};
 
 /// How many documents a ticket may have.
@@ -125,9 +125,10 @@ pub fn list(connection: &Connection, ticket: &str) -> Result<Vec<Document>, Stor
         connection.prepare_cached("SELECT key FROM documents WHERE ticket = ? ORDER BY key")?;
     let keys = statement.query_map([ticket], |row| row.get(0))?;
     let keys: Vec<String> = keys.collect::<Result<_, _>>()?;
-    keys.iter()
-        .map(|key| get(connection, ticket, key))
-        .collect()
+    let all = keys
+        .iter()
+        .filter_map(|key| find(connection, ticket, key).transpose());
+    page(all, |document| document.latest.body.len())
 }
 
 /// One document with its newest revision.
@@ -146,7 +147,7 @@ pub fn revisions(
         "SELECT {REVISION} FROM revisions WHERE document = ? ORDER BY number DESC LIMIT 500"
     ))?;
     let rows = statement.query_map([&document.id], revision_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    page(rows, |revision| revision.body.len())
 }
 
 fn create(w: &Writer<'_>, ticket: &str, key: &str) -> Result<String, StoreError> {
@@ -167,7 +168,7 @@ fn create(w: &Writer<'_>, ticket: &str, key: &str) -> Result<String, StoreError>
     Ok(id)
 }
 
-fn find(connection: &Connection, ticket: &str, key: &str) -> Result<Option<Document>, StoreError> {
+fn find(connection: &Connection, ticket: &str, key: &str) -> rusqlite::Result<Option<Document>> {
     let found: Option<(String, i64)> = connection
         .prepare_cached("SELECT id, created_at FROM documents WHERE ticket = ? AND key = ?")?
         .query_row([ticket, key], |row| Ok((row.get(0)?, row.get(1)?)))

@@ -91,6 +91,8 @@ impl Writer<'_> {
         ])?;
         self.prepare_cached("UPDATE journal_head SET seq = ?, hash = ? WHERE one = 1")?
             .execute(params![entry.seq, hash])?;
+        self.entries += 1;
+        self.bytes += facts.len() as i64 + entry.facts["bytes"].as_i64().unwrap_or(0);
         Ok(entry.seq)
     }
 }

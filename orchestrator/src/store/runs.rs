@@ -17,6 +17,10 @@ use crate::scheduler;
 /// How long a lease lasts unless it is extended.
 pub const LEASE_MS: i64 = 60_000;
 
+/// How many changes one run may write to the board, and how many bytes.
+const WRITES: i64 = 5_000;
+const WRITTEN: i64 = 64 << 20;
+
 const RUN: &str = "id, company, agent, ticket, wake, status, corrective, epoch, slice, slice_held, \
                    cancel, evidence, outcome, created_at, started_at, ended_at";
 
@@ -46,12 +50,12 @@ impl std::fmt::Debug for Claimed {
 
 /// Turns a queued wake into a run, if nothing has changed since it was decided: the run row, its
 /// lease, the ticket's checkout and the wake's end are one transaction.
-pub fn claim(w: &mut Writer<'_>, wake: &str, slices: usize) -> Result<Claimed, StoreError> {
+pub fn claim(w: &mut Writer<'_>, wake: &str, slices: &[i64]) -> Result<Claimed, StoreError> {
     let wake = wakes::get(w, wake)?.ok_or_else(|| Refusal::missing("wake"))?;
     let facts = snapshot::facts(w, &wake)?;
     let state = scheduler::State {
         wakes: vec![facts],
-        slices_free: slices,
+        slices_free: 1,
         hindrance: None,
     };
     let verdict = scheduler::decide(&state, w.now);
@@ -59,7 +63,10 @@ pub fn claim(w: &mut Writer<'_>, wake: &str, slices: usize) -> Result<Claimed, S
     if !start || wake.state != crate::model::WakeState::Queued {
         return Err(Refusal::conflict("wake_not_startable", "the wake is no longer due").into());
     }
-    let slice = free_slice(w, slices)?;
+    let slice = free_slices(w, slices)?
+        .first()
+        .copied()
+        .ok_or_else(|| Refusal::conflict("no_free_slice", "every slice of host ids is in use"))?;
     let agent = agents::get(w, &wake.agent, None)?;
     let token = new_token()?;
     let id = new_id();
@@ -176,21 +183,13 @@ pub fn started(w: &mut Writer<'_>, id: &str, evidence: &Evidence) -> Result<(), 
     Ok(())
 }
 
-/// Keeps evidence found after a crash.
-pub fn keep_evidence(w: &mut Writer<'_>, id: &str, evidence: &Evidence) -> Result<(), StoreError> {
-    w.execute(
-        "UPDATE runs SET evidence = ? WHERE id = ?",
-        params![serde_json::to_string(evidence)?, id],
-    )?;
-    Ok(())
-}
-
 /// Extends the lease of a live run. `false`: the run has ended.
 pub fn extend(w: &mut Writer<'_>, id: &str) -> Result<bool, StoreError> {
-    let changed = w.execute(
+    let until = w.now + LEASE_MS;
+    let changed = w.without_entry(
         "UPDATE leases SET expires_at = ? WHERE run = ?
            AND run IN (SELECT id FROM runs WHERE status IN ('starting', 'running'))",
-        params![w.now + LEASE_MS, id],
+        params![until, id],
     )?;
     Ok(changed == 1)
 }
@@ -245,6 +244,36 @@ pub(super) fn fence(w: &Writer<'_>) -> Result<(), StoreError> {
         | RunStatus::Cancelled
         | RunStatus::Lost => Err(Refusal::unauthorised("the run has ended").into()),
     }
+}
+
+/// Counts what a run writes; a run that writes without end is a loop, whatever it means to do.
+pub(super) fn charge(w: &Writer<'_>) -> Result<(), StoreError> {
+    let Some(run) = w.actor.run() else {
+        return Ok(());
+    };
+    let (writes, written): (i64, i64) = w
+        .prepare_cached(
+            "UPDATE runs SET writes = writes + ?, written = written + ? WHERE id = ?
+             RETURNING writes, written",
+        )?
+        .query_row(params![w.entries, w.bytes, run], |row| {
+            Ok((row.get(0)?, row.get(1)?))
+        })?;
+    if writes > WRITES || written > WRITTEN {
+        let error = format!(
+            "one run may write {WRITES} times and {} MiB; end it with a disposition",
+            WRITTEN >> 20
+        );
+        return Err(Refusal::forbidden("run_write_limit", error).into());
+    }
+    Ok(())
+}
+
+/// How many runs were claimed for a wake.
+pub(super) fn attempts(connection: &Connection, wake: &str) -> Result<u32, StoreError> {
+    Ok(connection
+        .prepare_cached("SELECT count(*) FROM runs WHERE wake = ?")?
+        .query_row([wake], |row| row.get(0))?)
 }
 
 /// The run with this id.
@@ -306,17 +335,13 @@ fn new_token() -> Result<String, StoreError> {
     Ok(token)
 }
 
-fn free_slice(connection: &Connection, slices: usize) -> Result<i64, StoreError> {
-    let mut statement =
-        connection.prepare_cached("SELECT slice FROM runs WHERE slice_held = 1 ORDER BY slice")?;
+/// Which of these slices of host ids no run holds.
+pub(super) fn free_slices(connection: &Connection, all: &[i64]) -> Result<Vec<i64>, StoreError> {
+    let mut statement = connection.prepare_cached("SELECT slice FROM runs WHERE slice_held = 1")?;
     let held = statement.query_map([], |row| row.get(0))?;
     let held: Vec<i64> = held.collect::<Result<_, _>>()?;
-    let count = i64::try_from(slices).unwrap_or(i64::MAX);
-    (0..count)
-        .find(|slice| !held.contains(slice))
-        .ok_or_else(|| {
-            Refusal::conflict("no_free_slice", "every slice of host ids is in use").into()
-        })
+    let free = all.iter().filter(|slice| !held.contains(slice));
+    Ok(free.copied().collect())
 }
 
 fn run_row(row: &Row<'_>) -> rusqlite::Result<Run> {

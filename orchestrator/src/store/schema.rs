@@ -12,7 +12,10 @@ use super::{StoreError, unusable};
 /// Marks the file as ours: "PORT".
 const APPLICATION_ID: i32 = 0x504f_5254;
 
-const MIGRATIONS: &[&str] = &[include_str!("schema/0001.sql")];
+const MIGRATIONS: &[&str] = &[
+    include_str!("schema/0001.sql"),
+    include_str!("schema/0002.sql"),
+];
 
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {
     connection.busy_timeout(std::time::Duration::from_secs(5))?;

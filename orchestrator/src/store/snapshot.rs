@@ -2,28 +2,25 @@
 
 use rusqlite::{Connection, OptionalExtension};
 
-use super::{StoreError, agents, tickets, wakes};
+use super::{StoreError, agents, runs, tickets, wakes};
 use crate::model::Wake;
 use crate::scheduler::{State, TicketFacts, WakeFacts};
 
-/// Every queued wake with its facts. `slices` is how many slices of host ids there are.
+/// Every queued wake with its facts. `slices` are the slices of host ids that runs may have.
 pub fn state(
     connection: &Connection,
-    slices: usize,
+    slices: &[i64],
     hindrance: Option<String>,
 ) -> Result<State, StoreError> {
-    let held: i64 = connection
-        .prepare_cached("SELECT count(*) FROM runs WHERE slice_held = 1")?
-        .query_row([], |row| row.get(0))?;
+    let free = runs::free_slices(connection, slices)?.len();
     let queued = wakes::all_queued(connection)?;
     let facts = queued
         .iter()
         .map(|wake| facts(connection, wake))
         .collect::<Result<_, _>>()?;
-    let held = usize::try_from(held).unwrap_or(usize::MAX);
     Ok(State {
         wakes: facts,
-        slices_free: slices.saturating_sub(held),
+        slices_free: free,
         hindrance,
     })
 }

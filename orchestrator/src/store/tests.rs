@@ -155,7 +155,7 @@ async fn a_full_or_locked_database_claims_nothing() {
         outcome = store
             .write(Actor::System, move |w| {
                 w.note("filler", journal::About::default(), json!({ "x": big }))?;
-                runs::claim(w, &id, 4)?;
+                runs::claim(w, &id, &[0, 1])?;
                 Ok(())
             })
             .await;
@@ -168,13 +168,13 @@ async fn a_full_or_locked_database_claims_nothing() {
     store.write(Actor::System, limit("1000000")).await.unwrap();
     let id = wake.clone();
     store
-        .write(Actor::System, move |w| runs::claim(w, &id, 4))
+        .write(Actor::System, move |w| runs::claim(w, &id, &[0, 1]))
         .await
         .unwrap();
     // The same wake never becomes a second run.
     assert!(
         store
-            .write(Actor::System, move |w| runs::claim(w, &wake, 4))
+            .write(Actor::System, move |w| runs::claim(w, &wake, &[0, 1]))
             .await
             .is_err()
     );

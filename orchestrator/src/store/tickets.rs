@@ -1,19 +1,25 @@
 //! Tickets: reading them, and the rows behind them. Changes are in the modules beneath.
 
+mod blockers;
 mod change;
 mod checkout;
 mod create;
+mod follow;
 mod guard;
+mod nesting;
+mod patch;
+mod row;
 
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-pub use change::{Patch, Update, park, update};
+pub use change::{Update, update};
 pub use checkout::{checkout, release};
 pub use create::{Created, NewTicket, create};
-pub use guard::legal_next;
+pub use follow::park;
+pub use patch::Patch;
 
-use super::StoreError;
+use super::{StoreError, page};
 use crate::model::{Refusal, Status, Ticket};
 
 const TICKET: &str = "id, company, number, identifier, title, description, status, priority, \
@@ -102,7 +108,9 @@ pub fn list(
     values.push(i64::from(filter.offset).into());
     let mut statement = connection.prepare_cached(&sql)?;
     let rows = statement.query_map(rusqlite::params_from_iter(values), ticket_row)?;
-    Ok(rows.collect::<Result<_, _>>()?)
+    page(rows, |ticket| {
+        ticket.description.as_ref().map_or(0, String::len)
+    })
 }
 
 /// What an agent may work on, most urgent first.

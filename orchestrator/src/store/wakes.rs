@@ -10,10 +10,11 @@ use crate::model::{Reason, Wake, WakeState};
 use crate::scheduler::admission::{self, Admission, Facts};
 
 const WAKE: &str = "id, seq, company, agent, ticket, reason, comments, payload, state, \
-                    merged_into, run, corrective, actor, not_before, note, created_at";
+                    merged_into, run, corrective, actor, not_before, note, created_at, depth";
 
 /// How many wakes of one agent may wait.
 pub const QUEUE: i64 = 100;
+const HOUR_MS: i64 = 3_600_000;
 
 /// A request for an agent's attention.
 #[derive(Debug, Clone)]
@@ -64,6 +65,7 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         )?
         .query_row([&agent.id], |row| row.get(0))
         .optional()?;
+    let depth = depth(w, ask.reason)?;
     let facts = Facts {
         reason: ask.reason,
         by_target: w.actor.agent() == Some(agent.id.as_str()),
@@ -73,6 +75,8 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         live_run: live,
         waiting,
         cap: QUEUE,
+        depth,
+        lately: caused_lately(w, &agent.id)?,
     };
     let admission = admission::judge(facts);
     let about = About {
@@ -82,20 +86,45 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
     };
     match &admission {
         Admission::Queue => {
-            let id = insert(w, &ask, &agent.company, WakeState::Queued, None, None)?;
+            let id = insert(
+                w,
+                &ask,
+                &agent.company,
+                depth,
+                WakeState::Queued,
+                None,
+                None,
+            )?;
             let facts = json!({ "wake": id, "agent": agent.id, "reason": ask.reason });
             w.note("wake.queued", about, facts)?;
             w.kick = true;
         }
         Admission::MergeInto(into) => {
-            let id = insert(w, &ask, &agent.company, WakeState::Merged, Some(into), None)?;
-            absorb(w, into, &ask)?;
+            let id = insert(
+                w,
+                &ask,
+                &agent.company,
+                depth,
+                WakeState::Merged,
+                Some(into),
+                None,
+            )?;
+            let corrective = ask.reason == Reason::Corrective;
+            absorb(w, into, ask.comment.as_slice(), corrective, depth)?;
             let facts =
                 json!({ "wake": id, "into": into, "agent": agent.id, "reason": ask.reason });
             w.note("wake.merged", about, facts)?;
         }
         Admission::MergeIntoRun(run) => {
-            let id = insert(w, &ask, &agent.company, WakeState::Merged, None, Some(run))?;
+            let id = insert(
+                w,
+                &ask,
+                &agent.company,
+                depth,
+                WakeState::Merged,
+                None,
+                Some(run),
+            )?;
             let facts = json!({ "wake": id, "run": run, "agent": agent.id, "reason": ask.reason });
             w.note(
                 "wake.merged",
@@ -171,11 +200,17 @@ pub(super) fn requeue(w: &mut Writer<'_>, id: &str, not_before: Millis) -> Resul
     let Some(wake) = get(w, id)? else {
         return Ok(());
     };
-    match queued(w, &wake.agent, wake.ticket.as_deref())? {
+    let other = queued(w, &wake.agent, wake.ticket.as_deref())?;
+    match &other {
         Some(other) => {
+            absorb(w, &other.id, &wake.comments, wake.corrective, wake.depth)?;
             w.execute(
-                "UPDATE wakes SET not_before = ?, corrective = max(corrective, ?) WHERE id = ?",
-                params![not_before, wake.corrective, other.id],
+                "UPDATE wakes SET not_before = ? WHERE id = ?",
+                params![not_before, other.id],
+            )?;
+            w.execute(
+                "UPDATE wakes SET state = 'merged', merged_into = ? WHERE id = ?",
+                params![other.id, wake.id],
             )?;
         }
         None => {
@@ -185,8 +220,43 @@ pub(super) fn requeue(w: &mut Writer<'_>, id: &str, not_before: Millis) -> Resul
             )?;
         }
     }
+    let about = About {
+        company: Some(&wake.company),
+        ticket: wake.ticket.as_deref(),
+        run: wake.run.as_deref(),
+    };
+    let facts = json!({ "wake": wake.id, "agent": wake.agent, "reason": wake.reason,
+                        "into": other.map(|other| other.id), "notBefore": not_before });
+    w.note("wake.requeued", about, facts)?;
     w.kick = true;
     Ok(())
+}
+
+/// How many runs in a row led to what is being asked now. The one corrective run counts as part of
+/// the run it corrects.
+fn depth(w: &Writer<'_>, reason: Reason) -> Result<i64, StoreError> {
+    let Some(run) = w.because_of.as_deref().or(w.actor.run()) else {
+        return Ok(0);
+    };
+    let depth: i64 = w
+        .prepare_cached(
+            "SELECT wakes.depth FROM runs JOIN wakes ON wakes.id = runs.wake WHERE runs.id = ?",
+        )?
+        .query_row([run], |row| row.get(0))?;
+    Ok(if reason == Reason::Corrective {
+        depth
+    } else {
+        depth + 1
+    })
+}
+
+/// Wakes of an agent in the last hour that other runs caused and that led or may lead to a run.
+fn caused_lately(w: &Writer<'_>, agent: &str) -> Result<i64, StoreError> {
+    Ok(w.prepare_cached(
+        "SELECT count(*) FROM wakes WHERE agent = ? AND depth > 0 AND created_at > ?
+           AND state IN ('queued', 'started')",
+    )?
+    .query_row(params![agent, w.now - HOUR_MS], |row| row.get(0))?)
 }
 
 /// The wake with this id.
@@ -233,6 +303,7 @@ fn insert(
     w: &Writer<'_>,
     ask: &Ask,
     company: &str,
+    depth: i64,
     state: WakeState,
     into: Option<&str>,
     run: Option<&str>,
@@ -241,8 +312,8 @@ fn insert(
     let comments: Vec<&String> = ask.comment.iter().collect();
     w.prepare_cached(
         "INSERT INTO wakes (id, company, agent, ticket, reason, comments, payload, state,
-                            merged_into, run, corrective, actor, not_before, created_at)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                            merged_into, run, corrective, actor, not_before, created_at, depth)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         id,
@@ -258,26 +329,36 @@ fn insert(
         ask.reason == Reason::Corrective,
         w.actor.label(),
         ask.not_before,
-        w.now
+        w.now,
+        depth
     ])?;
     Ok(id)
 }
 
-/// What a merged wake adds to the one that waits: its comment, and the corrective mark.
-fn absorb(w: &Writer<'_>, into: &str, ask: &Ask) -> Result<(), StoreError> {
+/// What a merged wake adds to the one that waits: its comments, the corrective mark, and that a
+/// person asked.
+fn absorb(
+    w: &Writer<'_>,
+    into: &str,
+    more: &[String],
+    corrective: bool,
+    depth: i64,
+) -> Result<(), StoreError> {
     let Some(waiting) = get(w, into)? else {
         return Ok(());
     };
     let mut comments = waiting.comments;
-    comments.extend(ask.comment.clone());
+    comments.extend_from_slice(more);
     let excess = comments.len().saturating_sub(64);
     comments.drain(..excess);
     w.prepare_cached(
-        "UPDATE wakes SET comments = ?, corrective = max(corrective, ?) WHERE id = ?",
+        "UPDATE wakes SET comments = ?, corrective = max(corrective, ?), depth = min(depth, ?)
+         WHERE id = ?",
     )?
     .execute(params![
         serde_json::to_string(&comments)?,
-        ask.reason == Reason::Corrective,
+        corrective,
+        depth,
         into
     ])?;
     Ok(())
@@ -303,5 +384,6 @@ fn wake_row(row: &Row<'_>) -> rusqlite::Result<Wake> {
         not_before: row.get(13)?,
         note: row.get(14)?,
         created_at: row.get(15)?,
+        depth: row.get(16)?,
     })
 }

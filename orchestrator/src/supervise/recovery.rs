@@ -1,6 +1,7 @@
 //! After a crash: what was live is killed, proven gone, ended as `lost`, and its ticket parked.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use policy::grant::RunId;
 use tokio::task::JoinSet;
@@ -18,14 +19,21 @@ pub(super) async fn start<E: Engine, H: Homes>(
     shared: &Arc<Shared<E, H>>,
     tasks: &mut JoinSet<()>,
 ) {
-    match shared.store.read(runs::holding).await {
-        Ok(left) => {
-            for run in left {
-                tracing::warn!(run = run.id, status = %run.status, "a run was left live; ending it");
-                tasks.spawn(finish(Arc::clone(shared), run));
+    let left = loop {
+        match shared.store.read(runs::holding).await {
+            Ok(left) => break left,
+            Err(error) => {
+                tracing::error!(
+                    error = chain(&error),
+                    "live runs cannot be read; trying again"
+                );
+                tokio::time::sleep(Duration::from_secs(1)).await;
             }
         }
-        Err(error) => tracing::error!(error = chain(&error), "live runs cannot be read"),
+    };
+    for run in left {
+        tracing::warn!(run = run.id, status = %run.status, "a run was left live; ending it");
+        tasks.spawn(finish(Arc::clone(shared), run));
     }
 }
 

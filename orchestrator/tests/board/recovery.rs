@@ -193,7 +193,7 @@ async fn a_crash_between_claim_and_start_parks_the_ticket_and_starts_nothing() {
         .store
         .write(orchestrator::model::Actor::System, |w| {
             let wake = orchestrator::store::wakes::all_queued(w)?.remove(0);
-            orchestrator::store::runs::claim(w, &wake.id, 4)
+            orchestrator::store::runs::claim(w, &wake.id, &[0, 1])
         })
         .await
         .unwrap();

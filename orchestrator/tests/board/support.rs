@@ -254,7 +254,7 @@ impl World {
             store: store.clone(),
             gate: GateClient::new(dir.path().join("control.sock")),
             runs: dir.path().join("runs"),
-            slices: 200,
+            slices: (0..200).collect(),
         });
         let (stop, stopped) = watch::channel(false);
         let own = nix::unistd::Uid::effective().as_raw();
@@ -286,7 +286,7 @@ impl World {
         let settings = Settings {
             first_id: 100_000,
             slice_ids: 1024,
-            slices: 200,
+            slices: (0..200).collect(),
             runs: self.dir.path().join("runs"),
             trust: self.dir.path().join("trust"),
             limits: Limits {

@@ -10,12 +10,15 @@ use serde_json::json;
 use super::{get, tickets, wakes};
 use crate::model::run::Outcome;
 use crate::model::{Reason, Run, RunStatus, Status, Ticket};
+use crate::scheduler::admission::Admission;
 use crate::store::journal::About;
 use crate::store::wakes::Ask;
 use crate::store::{StoreError, Writer};
 
 /// Wait this long before a run that could not begin is tried again.
 const RETRY_MS: i64 = 5_000;
+/// Every further try waits twice as long, so many times.
+const DOUBLINGS: u32 = 6;
 
 /// Ends the run's authority: from the commit on its token answers 401. The first outcome stays.
 pub fn begin_end(w: &mut Writer<'_>, id: &str, outcome: &Outcome) -> Result<Run, StoreError> {
@@ -96,8 +99,16 @@ fn put_back(w: &mut Writer<'_>, run: &Run, held: &[Ticket]) -> Result<(), StoreE
             "UPDATE tickets SET status = 'todo', updated_at = ? WHERE id = ?",
             params![w.now, ticket.id],
         )?;
+        let about = About {
+            company: Some(&run.company),
+            ticket: Some(&ticket.id),
+            run: Some(&run.id),
+        };
+        let changes = json!({ "status": { "from": ticket.status, "to": Status::Todo } });
+        w.note("ticket.changed", about, json!({ "changes": changes }))?;
     }
-    let not_before = w.now + RETRY_MS;
+    let before = super::attempts(w, &run.wake)?;
+    let not_before = w.now + (RETRY_MS << before.saturating_sub(1).min(DOUBLINGS));
     wakes::requeue(w, &run.wake, not_before)
 }
 
@@ -112,12 +123,23 @@ fn settle(
     if !open || !mine {
         return Ok(());
     }
+    let mut refused = None;
     if outcome.status == RunStatus::Succeeded && !run.corrective {
-        wakes::admit(w, Ask::about(&run.agent, &ticket.id, Reason::Corrective))?;
-        return Ok(());
+        w.because_of = Some(run.id.clone());
+        let ask = Ask::about(&run.agent, &ticket.id, Reason::Corrective);
+        match wakes::admit(w, ask)? {
+            Admission::Refuse { fact, .. } => refused = Some(fact),
+            Admission::Queue | Admission::MergeInto(_) | Admission::MergeIntoRun(_) => {
+                return Ok(());
+            }
+        }
     }
-    let why = match outcome.status {
-        RunStatus::Succeeded => {
+    let why = match (outcome.status, refused) {
+        (RunStatus::Succeeded, Some(fact)) => format!(
+            "The run ended without a disposition (done, in_review or blocked), and there is no \
+             corrective run: {fact}."
+        ),
+        (RunStatus::Succeeded, None) => {
             "The run and its one corrective run both ended without a disposition \
              (done, in_review or blocked)."
                 .to_owned()

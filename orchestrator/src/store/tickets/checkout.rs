@@ -3,11 +3,11 @@
 use rusqlite::params;
 use serde_json::json;
 
-use super::{Ticket, get, live_run, unresolved_blockers};
+use super::{Ticket, get, live_run, patch, unresolved_blockers};
 use crate::model::{Actor, Reason, Refusal, Status};
 use crate::store::journal::About;
 use crate::store::wakes::{self, Ask};
-use crate::store::{StoreError, Writer, agents};
+use crate::store::{StoreError, Writer, runs};
 
 /// Checks a ticket out for the calling run, or, when a person asks, for an agent (which wakes it).
 ///
@@ -31,7 +31,8 @@ pub fn checkout(
         }
         (Actor::Agent { agent: own, .. }, _) => own.clone(),
         (Actor::User { .. } | Actor::System, Some(named)) => {
-            agents::get(w, named, Some(&ticket.company))?.id
+            patch::assignee(w, &ticket.company, Some(named))?
+                .ok_or_else(|| Refusal::missing("agent"))?
         }
         (Actor::User { .. } | Actor::System, None) => {
             return Err(Refusal::invalid("agentId is required").into());
@@ -102,8 +103,8 @@ pub fn checkout(
 pub fn release(w: &mut Writer<'_>, reference: &str) -> Result<Ticket, StoreError> {
     let actor = w.actor.clone();
     let ticket = get(w, reference, actor.company())?;
+    let holder = live_run(w, &ticket.id)?;
     if let Actor::Agent { agent, run, .. } = &actor {
-        let holder = live_run(w, &ticket.id)?;
         let mine = ticket.assignee_agent.as_ref() == Some(agent)
             && holder.as_ref().is_none_or(|holder| holder == run);
         if !mine {
@@ -134,6 +135,9 @@ pub fn release(w: &mut Writer<'_>, reference: &str) -> Result<Ticket, StoreError
         about,
         json!({ "from": ticket.status, "to": status }),
     )?;
+    if let (Actor::User { .. }, Some(run)) = (&actor, holder) {
+        runs::ask_cancel(w, &run)?;
+    }
     get(w, &ticket.id, None)
 }
 

@@ -4,17 +4,14 @@ use rusqlite::{OptionalExtension, params};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::change::{self, set_blockers};
-use super::{ancestors, get};
+use super::{blockers, get, guard, nesting, patch};
 use crate::model::{Priority, Reason, Refusal, Status, Ticket, text};
 use crate::store::journal::About;
 use crate::store::wakes::{self, Ask};
-use crate::store::{StoreError, Writer, agents, new_id};
+use crate::store::{StoreError, Writer, new_id};
 
 /// How many tickets one run may create.
 const PER_RUN: i64 = 20;
-/// How deep tickets may nest.
-const DEPTH: usize = 8;
 /// An open ticket with the same parent and title is the same one for this long.
 const SAME_TITLE_MS: i64 = 48 * 3600 * 1000;
 
@@ -71,7 +68,8 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
     let key = new
         .idempotency_key
         .map(|k| text::line("idempotencyKey", &k, 255))
-        .transpose()?;
+        .transpose()?
+        .map(|k| w.actor.own_key(&k));
     let label = |field: &str, value: Option<String>| {
         value.map(|v| text::line(field, &v, text::NAME)).transpose()
     };
@@ -99,18 +97,21 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
         });
     }
     limits(w, parent.as_ref())?;
-    let assignee = change::assignee(w, company, new.assignee_agent_id.as_deref())?;
+    let assignee = patch::assignee(w, company, new.assignee_agent_id.as_deref())?;
     let status = new.status.unwrap_or(Status::Todo);
     if assignee.is_some() && new.assignee_user_id.is_some() {
         return Err(Refusal::invalid("a ticket has one assignee: an agent or a person").into());
     }
-    if status == Status::InProgress && assignee.is_none() && new.assignee_user_id.is_none() {
+    let user = label("assigneeUserId", new.assignee_user_id)?;
+    // The database would refuse it before the guards see it.
+    if status == Status::InProgress && assignee.is_none() && user.is_none() {
         return Err(Refusal::unprocessable(
             "assignee_required",
             "a ticket in progress needs an assignee",
         )
         .into());
     }
+    let unblock = new.unblock_descriptor.as_ref();
     let (number, prefix): (i64, String) = w
         .prepare_cached(
             "UPDATE companies SET next_ticket = next_ticket + 1 WHERE id = ?
@@ -137,12 +138,14 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
         status,
         new.priority.unwrap_or(Priority::Medium),
         assignee,
-        label("assigneeUserId", new.assignee_user_id)?,
+        user,
         parent_id,
         label("projectId", new.project_id)?,
         label("goalId", new.goal_id)?,
         label("billingCode", new.billing_code)?,
-        new.unblock_descriptor.as_ref().map(Value::to_string),
+        unblock
+            .filter(|_| status == Status::Blocked)
+            .map(Value::to_string),
         key,
         w.actor.agent().map(str::to_owned),
         w.actor.user().map(str::to_owned),
@@ -158,14 +161,14 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
         ticket: Some(&id),
         run: None,
     };
+    let blockers = blockers::replace(w, company, &id, &new.blocked_by_issue_ids)?;
     let facts = json!({ "identifier": format!("{prefix}-{number}"), "title": title,
-                        "status": status, "assignee": assignee, "parent": parent_id });
+                        "status": status, "assignee": assignee, "parent": parent_id,
+                        "blockedBy": blockers.map(|(_none, given)| given),
+                        "bytes": description.as_ref().map(String::len) });
     w.note("ticket.created", about, facts)?;
-    set_blockers(w, company, &id, &new.blocked_by_issue_ids)?;
     let ticket = get(w, &id, None)?;
-    if status == Status::Blocked {
-        super::guard::blocked(w, &ticket, new.unblock_descriptor.as_ref())?;
-    }
+    guard::judge(w, None, &ticket, true, unblock)?;
     if let Some(agent) = &ticket.assignee_agent {
         wakes::admit(w, Ask::about(agent, &id, Reason::Assigned))?;
     }
@@ -205,11 +208,8 @@ fn same_title(
 
 /// A run that makes tickets without end is a loop, whatever it means to do.
 fn limits(w: &Writer<'_>, parent: Option<&Ticket>) -> Result<(), StoreError> {
-    if let Some(parent) = parent
-        && ancestors(w, parent)?.len() + 1 >= DEPTH
-    {
-        let error = format!("tickets nest at most {DEPTH} deep");
-        return Err(Refusal::unprocessable("nesting_too_deep", error).into());
+    if let Some(parent) = parent {
+        nesting::within_depth(w, parent, 0)?;
     }
     if let Some(run) = w.actor.run() {
         let made: i64 = w
@@ -220,9 +220,6 @@ fn limits(w: &Writer<'_>, parent: Option<&Ticket>) -> Result<(), StoreError> {
                 format!("one run may create {PER_RUN} tickets; say in a comment what is left");
             return Err(Refusal::forbidden("run_ticket_limit", error).into());
         }
-    }
-    if let Some(agent) = w.actor.agent() {
-        agents::get(w, agent, None)?;
     }
     Ok(())
 }

@@ -1,6 +1,5 @@
 //! What a change of status must bring along: who reviews, who unblocks.
 
-use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use super::unresolved_blockers;
@@ -9,7 +8,7 @@ use crate::store::{StoreError, Writer};
 
 /// The states an actor may put a ticket in next, with what each needs.
 #[must_use]
-pub fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
+pub(super) fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
     let mut next = vec![json!({ "status": Status::Done })];
     next.push(json!({
         "status": Status::InReview,
@@ -30,8 +29,64 @@ pub fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
     Value::Array(next)
 }
 
+/// Judges a ticket as it would be after a change (or its creation, without `before`), blockers
+/// included. What a status needs must hold whenever anything it rests on changes.
+pub(super) fn judge(
+    w: &Writer<'_>,
+    before: Option<&Ticket>,
+    after: &Ticket,
+    blockers_changed: bool,
+    unblock: Option<&Value>,
+) -> Result<(), StoreError> {
+    let unblock = unblock.filter(|value| !value.is_null());
+    if let Some(descriptor) = unblock {
+        descriptor_ok(&w.actor, descriptor)?;
+    }
+    let entered = before.is_none_or(|before| before.status != after.status);
+    let moved = before.is_none_or(|before| {
+        before.assignee_agent != after.assignee_agent || before.assignee_user != after.assignee_user
+    });
+    match after.status {
+        Status::InProgress => in_progress(&w.actor, after, entered),
+        Status::InReview if entered || moved => Ok(in_review(&w.actor, after)?),
+        Status::Blocked if (entered || blockers_changed) && unblock.is_none() => {
+            blocked(w, after, entered)
+        }
+        Status::Blocked
+        | Status::InReview
+        | Status::Backlog
+        | Status::Todo
+        | Status::Done
+        | Status::Cancelled => Ok(()),
+    }
+}
+
+/// Work in progress is somebody's, and an agent's begins with a checkout.
+fn in_progress(actor: &Actor, after: &Ticket, entered: bool) -> Result<(), StoreError> {
+    if after.assignee_agent.is_none() && after.assignee_user.is_none() {
+        return Err(Refusal::unprocessable(
+            "assignee_required",
+            "a ticket in progress needs an assignee",
+        )
+        .with(json!({ "legalNextStates": legal_next(after, actor) }))
+        .into());
+    }
+    match actor.run() {
+        Some(run) if entered => {
+            let checkout = format!("POST /api/issues/{}/checkout", after.id);
+            Err(Refusal::conflict(
+                "checkout_required",
+                "an agent enters in_progress through checkout",
+            )
+            .with(json!({ "runId": run, "checkout": checkout }))
+            .into())
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
 /// A status change by an agent into `in_review` names somebody else who reviews.
-pub(super) fn in_review(actor: &Actor, after: &Ticket) -> Result<(), Refusal> {
+fn in_review(actor: &Actor, after: &Ticket) -> Result<(), Refusal> {
     let Some(agent) = actor.agent() else {
         return Ok(());
     };
@@ -50,16 +105,10 @@ pub(super) fn in_review(actor: &Actor, after: &Ticket) -> Result<(), Refusal> {
     .with(json!({ "status": Status::InReview, "legalNextStates": legal_next(after, actor) })))
 }
 
-/// A ticket that enters `blocked` says what it waits for, or who must do what.
-pub(super) fn blocked(
-    w: &Writer<'_>,
-    after: &Ticket,
-    unblock: Option<&Value>,
-) -> Result<(), StoreError> {
-    if let Some(descriptor) = unblock.filter(|value| !value.is_null()) {
-        return Ok(descriptor_ok(&w.actor, descriptor)?);
-    }
-    if !unresolved_blockers(w, &after.id)?.is_empty() {
+/// A ticket that is blocked says what it waits for, or who must do what.
+fn blocked(w: &Writer<'_>, after: &Ticket, entered: bool) -> Result<(), StoreError> {
+    let said = !entered && after.unblock.is_some();
+    if said || !unresolved_blockers(w, &after.id)?.is_empty() {
         return Ok(());
     }
     if matches!(w.actor, Actor::User { .. }) {
@@ -106,20 +155,4 @@ fn descriptor_ok(actor: &Actor, descriptor: &Value) -> Result<(), Refusal> {
         )),
         Some(_) | None => Ok(()),
     }
-}
-
-/// Whether `ticket` waiting for `blocker` closes a circle.
-pub(super) fn closes_circle(
-    connection: &Connection,
-    ticket: &str,
-    blocker: &str,
-) -> Result<bool, StoreError> {
-    Ok(connection
-        .prepare_cached(
-            "WITH RECURSIVE waits(id) AS (
-                 SELECT ?1 UNION
-                 SELECT blockers.blocker FROM blockers JOIN waits ON blockers.ticket = waits.id)
-             SELECT count(*) > 0 FROM waits WHERE id = ?2",
-        )?
-        .query_row([blocker, ticket], |row| row.get(0))?)
 }

@@ -1,0 +1,163 @@
+//! What a client may change of a ticket, and the ticket as it would be then.
+
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use super::{nesting, unresolved_blockers};
+use crate::model::{Actor, AgentStatus, Priority, Refusal, Status, Ticket, text};
+use crate::store::{StoreError, Writer, agents};
+
+/// A change; absent fields stay as they are, `null` clears.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Patch {
+    /// One line.
+    pub title: Option<String>,
+    /// Markdown.
+    #[serde(deserialize_with = "given")]
+    pub description: Option<Option<String>>,
+    /// New status.
+    pub status: Option<Status>,
+    /// New priority.
+    pub priority: Option<Priority>,
+    /// An agent's id or name.
+    #[serde(deserialize_with = "given")]
+    pub assignee_agent_id: Option<Option<String>>,
+    /// A person's name.
+    #[serde(deserialize_with = "given")]
+    pub assignee_user_id: Option<Option<String>>,
+    /// UUID or identifier.
+    #[serde(deserialize_with = "given")]
+    pub parent_id: Option<Option<String>>,
+    /// Kept.
+    #[serde(deserialize_with = "given")]
+    pub project_id: Option<Option<String>>,
+    /// Kept.
+    #[serde(deserialize_with = "given")]
+    pub goal_id: Option<Option<String>>,
+    /// Kept.
+    #[serde(deserialize_with = "given")]
+    pub billing_code: Option<Option<String>>,
+    /// Replaces the blockers.
+    pub blocked_by_issue_ids: Option<Vec<String>>,
+    /// Who must act, when the status becomes `blocked`.
+    pub unblock_descriptor: Option<Value>,
+    /// Written together with the change.
+    pub comment: Option<String>,
+    /// Reopen a finished ticket.
+    pub reopen: bool,
+    /// As `reopen`.
+    pub resume: bool,
+    /// A person stops the live run.
+    pub interrupt: bool,
+}
+
+/// The ticket with the patch applied, its status aside.
+pub(super) fn edited(w: &Writer<'_>, before: &Ticket, patch: &Patch) -> Result<Ticket, StoreError> {
+    let mut after = before.clone();
+    if let Some(title) = &patch.title {
+        after.title = text::title(title)?;
+    }
+    if let Some(description) = &patch.description {
+        after.description = description
+            .as_deref()
+            .map(|d| text::body("description", d))
+            .transpose()?;
+    }
+    if let Some(priority) = patch.priority {
+        after.priority = priority;
+    }
+    let label = |field: &str, value: &Option<String>| {
+        value
+            .as_deref()
+            .map(|v| text::line(field, v, text::NAME))
+            .transpose()
+    };
+    if let Some(user) = &patch.assignee_user_id {
+        after.assignee_user = label("assigneeUserId", user)?;
+        if after.assignee_user.is_some() && patch.assignee_agent_id.is_none() {
+            after.assignee_agent = None;
+        }
+    }
+    if let Some(agent) = &patch.assignee_agent_id {
+        after.assignee_agent = assignee(w, &before.company, agent.as_deref())?;
+        if after.assignee_agent.is_some() && patch.assignee_user_id.is_none() {
+            after.assignee_user = None;
+        }
+    }
+    if after.assignee_agent.is_some() && after.assignee_user.is_some() {
+        return Err(Refusal::invalid("a ticket has one assignee: an agent or a person").into());
+    }
+    if let Some(parent) = &patch.parent_id {
+        after.parent = match parent {
+            Some(reference) => Some(nesting::new_parent(w, before, reference)?),
+            None => None,
+        };
+    }
+    if let Some(project) = &patch.project_id {
+        after.project = label("projectId", project)?;
+    }
+    if let Some(goal) = &patch.goal_id {
+        after.goal = label("goalId", goal)?;
+    }
+    if let Some(code) = &patch.billing_code {
+        after.billing_code = label("billingCode", code)?;
+    }
+    Ok(after)
+}
+
+/// The status the patch asks for, or the one that follows from the rest of it.
+pub(super) fn next_status(
+    w: &Writer<'_>,
+    before: &Ticket,
+    after: &Ticket,
+    patch: &Patch,
+) -> Result<Status, StoreError> {
+    if let Some(status) = patch.status {
+        return Ok(status);
+    }
+    if (patch.reopen || patch.resume) && before.status.is_terminal() {
+        return Ok(Status::Todo);
+    }
+    let moved = after.assignee_agent.is_some() && after.assignee_agent != before.assignee_agent;
+    if moved && before.status == Status::InProgress {
+        return Ok(Status::Todo);
+    }
+    // A person who gives a parked ticket to an agent, the same one included, asks it to go on.
+    if asked_again(w, after, patch)
+        && before.status == Status::Blocked
+        && unresolved_blockers(w, &before.id)?.is_empty()
+    {
+        return Ok(Status::Todo);
+    }
+    Ok(before.status)
+}
+
+/// A person names an agent as the assignee.
+pub(super) fn asked_again(w: &Writer<'_>, after: &Ticket, patch: &Patch) -> bool {
+    matches!(w.actor, Actor::User { .. })
+        && after.assignee_agent.is_some()
+        && matches!(patch.assignee_agent_id, Some(Some(_)))
+}
+
+/// Resolves an assignee within the company. Work may be given to a paused agent; it waits.
+pub(super) fn assignee(
+    w: &Writer<'_>,
+    company: &str,
+    reference: Option<&str>,
+) -> Result<Option<String>, StoreError> {
+    let Some(reference) = reference else {
+        return Ok(None);
+    };
+    let agent = agents::get(w, reference, Some(company))?;
+    if agent.status == AgentStatus::Terminated {
+        let error = format!("agent `{}` is terminated", agent.name);
+        return Err(Refusal::unprocessable("agent_terminated", error).into());
+    }
+    Ok(Some(agent.id))
+}
+
+/// Tells `null` (clear it) from absent (leave it).
+fn given<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<String>>, D::Error> {
+    Option::<String>::deserialize(d).map(Some)
+}
