@@ -34,10 +34,25 @@ pub fn is_forbidden(address: IpAddr) -> bool {
                 || v6.is_multicast()
                 || v6.is_unicast_link_local()
                 || v6 == METADATA_V6
-                || v6
-                    .to_ipv4_mapped()
-                    .is_some_and(|v4| is_forbidden(IpAddr::V4(v4)))
+                || embedded_v4(v6).is_some_and(|v4| is_forbidden(IpAddr::V4(v4)))
         }
+    }
+}
+
+/// The IPv4 address inside a mapped, NAT64 or 6to4 form, or a compatible one other than `::1`.
+fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let pack = |high: u16, low: u16| {
+        let [a, b] = high.to_be_bytes();
+        let [c, d] = low.to_be_bytes();
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match address.segments() {
+        [0, 0, 0, 0, 0, 0, 0, 1] => None,
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, _, _, _, _, high, low] => {
+            Some(pack(high, low))
+        }
+        [0x2002, high, low, ..] => Some(pack(high, low)),
+        _ => None,
     }
 }
 
@@ -133,6 +148,10 @@ mod tests {
             "0.0.0.0",
             "::",
             "::ffff:169.254.169.254",
+            "::169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "169.254.170.2",
             "fe80::1",
             "224.0.0.1",
         ] {

@@ -29,6 +29,8 @@ pub struct ServiceView {
     pub kind: String,
     /// Where it leads.
     pub destinations: Vec<Destination>,
+    /// The file with the CA certificates that its upstreams must be signed by.
+    pub ca_file: Option<String>,
     /// The credential it injects.
     pub credential: Option<CredentialName>,
     /// What it allows, as `METHOD /path` lines.
@@ -96,6 +98,7 @@ impl Service {
             id: self.id.clone(),
             kind: self.kind.as_str().to_owned(),
             destinations: self.destinations.clone(),
+            ca_file: self.reach.tls.ca_file.clone(),
             credential: self.credential.clone(),
             allow: lines(&self.allow),
             deny: lines(&self.deny),

@@ -4,7 +4,7 @@
 //! stale, and everybody who asks is told. Every credential a policy names must exist and be bound
 //! to every host the policy would send it to.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::config::{Config, CredentialConfig};
+use crate::upstream::verify;
 
 /// The longest policy text that is read.
 pub const POLICY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -59,6 +60,21 @@ pub enum PolicyError {
         service: String,
         /// The configuration file.
         config: String,
+    },
+    /// It trusts certificates that cannot be had.
+    #[error(
+        "{file}: service {service}: ca_file {ca_file}: {problem}\n  hint: put the CA certificates \
+         there as PEM, readable by the gate's user, or use pin"
+    )]
+    Trust {
+        /// The policy file.
+        file: String,
+        /// The service's id.
+        service: String,
+        /// The file it names.
+        ca_file: String,
+        /// What is wrong with it.
+        problem: String,
     },
     /// It asks for credentials that are not bound that way.
     #[error("{0}")]
@@ -220,6 +236,27 @@ impl Policies {
         }
     }
 
+    /// Looks again at the files that the policies in force name, as the user that the process is now:
+    /// what root could read at the start the service user may not.
+    ///
+    /// # Errors
+    /// [`PolicyErrors`]
+    pub fn check_trust(&self) -> Result<(), PolicyErrors> {
+        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let errors: Vec<PolicyError> = slots
+            .values()
+            .filter_map(|slot| {
+                let loaded = slot.current.borrow();
+                trusted(&loaded.policy, &loaded.name).err()
+            })
+            .collect();
+        if errors.is_empty() {
+            Ok(())
+        } else {
+            Err(PolicyErrors(errors))
+        }
+    }
+
     /// The policy in force for a profile.
     #[must_use]
     pub fn get(&self, profile: &str) -> Option<Arc<LoadedPolicy>> {
@@ -334,6 +371,7 @@ fn parse(text: &str, name: &str, config: &Config) -> Result<LoadedPolicy, Policy
             config: config.path.display().to_string(),
         });
     }
+    trusted(&policy, name)?;
     let bindings = unbound(&policy, text, name, config);
     if !bindings.is_empty() {
         return Err(PolicyError::Binding(Bindings(bindings)));
@@ -343,6 +381,25 @@ fn parse(text: &str, name: &str, config: &Config) -> Result<LoadedPolicy, Policy
         hash: hash(text),
         name: name.to_owned(),
     })
+}
+
+/// Every `ca_file` must hold certificates that this process can read.
+fn trusted(policy: &Policy, name: &str) -> Result<(), PolicyError> {
+    let mut seen = BTreeSet::new();
+    for service in policy.services() {
+        let Some(ca_file) = service.ca_file.as_deref().filter(|file| seen.insert(*file)) else {
+            continue;
+        };
+        if let Err(problem) = verify::authorities(ca_file) {
+            return Err(PolicyError::Trust {
+                file: name.to_owned(),
+                service: service.id.to_string(),
+                ca_file: ca_file.to_owned(),
+                problem,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// SHA-256 of a policy's text, in hex.

@@ -2,11 +2,10 @@
 //! the way to a connection and a [`Permit`] is consumed by [`Upstream::send`]; neither can be made
 //! here. Follow [`Upstream::send`].
 
-pub mod address;
 mod dial;
 mod pool;
 mod resolve;
-mod verify;
+pub(crate) mod verify;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -18,6 +17,7 @@ use http::{Method, Request, Response, StatusCode};
 use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use policy::address::is_forbidden;
 use policy::authority::{Host, Scheme};
 use policy::{Code, Permit, Refusal, Route};
 use rustls::crypto::CryptoProvider;
@@ -64,8 +64,8 @@ pub enum UpstreamError {
     NoAddress,
     #[error("the name leads to {0}, which is not a public address")]
     NotPublic(IpAddr),
-    #[error("{0} is a metadata endpoint, which is never dialled")]
-    Metadata(IpAddr),
+    #[error("{0} is a metadata, unspecified or multicast address, which is never dialled")]
+    Forbidden(IpAddr),
     #[error("connecting to {address}")]
     Connect {
         address: SocketAddr,
@@ -116,10 +116,10 @@ impl UpstreamError {
                 format!("{authority} resolves to an address that is not public"),
                 "a private service needs `address = \"IP:PORT\"` in its [[service]]",
             ),
-            Self::Metadata(_) => (
+            Self::Forbidden(_) => (
                 Code::UpstreamPrivate,
-                format!("{authority} leads to a metadata endpoint"),
-                "metadata endpoints are never reachable through the gate",
+                format!("{authority} leads to a metadata, unspecified or multicast address"),
+                "such addresses are never reachable through the gate",
             ),
             Self::Connect { .. } | Self::ConnectTimeout(_) | Self::Board(_) | Self::NoBoard => (
                 Code::UpstreamUnreachable,
@@ -241,7 +241,10 @@ impl Upstream {
         owner: &Arc<str>,
         request: Request<RequestBody>,
     ) -> Result<Answer, UpstreamError> {
-        if permit.authority() != route.authority() || permit.scheme() != route.scheme() {
+        if permit.authority() != route.authority()
+            || permit.scheme() != route.scheme()
+            || permit.injects_run_token() != route.board()
+        {
             return Err(UpstreamError::WrongPermit);
         }
         let key = Key::new(owner, permit.credential(), route, Trust::of(route.tls()));
@@ -339,7 +342,9 @@ impl Upstream {
         }
         let addresses = match route.address() {
             Some(fixed) => {
-                address::named(fixed.ip()).map_err(|_| UpstreamError::Metadata(fixed.ip()))?;
+                if is_forbidden(fixed.ip()) {
+                    return Err(UpstreamError::Forbidden(fixed.ip()));
+                }
                 vec![fixed]
             }
             None => {

@@ -244,6 +244,10 @@ fn trust(table: &mut Table<'_>, scheme: Scheme, problems: &mut Problems) -> Upst
             );
         }
     }
+    if let (Some(field), Some(_)) = (&ca_file, &pin) {
+        let problem = String::from("with a `pin` the CA certificates are not looked at");
+        problems.add(&field.place, problem, String::from("keep one of the two"));
+    }
     let ca_file = ca_file.and_then(|field| {
         if field.value.starts_with('/') && !field.value.contains('\0') {
             return Some(field.value);

@@ -102,6 +102,7 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
     let hardened = harden::drop_privileges(args.user.as_deref())?;
     let visible = VisibleUids::read().map_err(StartError::Uids)?;
     config.check_uids(hardened.uid, &visible)?;
+    policies.check_trust()?;
     log_to_stderr();
 
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -6,10 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
+use policy::address::{is_forbidden, is_public};
 use policy::authority::Host;
 
 use super::UpstreamError;
-use super::address::{self, Forbidden};
 
 /// The system's resolver, asked directly and never through NSS.
 pub(super) struct Resolver {
@@ -70,10 +70,12 @@ impl Resolver {
 /// All addresses if every one may be dialled; one bad answer spoils the lookup.
 fn judged(mut found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, UpstreamError> {
     for address in &found {
-        address::resolved(*address).map_err(|forbidden| match forbidden {
-            Forbidden::Metadata => UpstreamError::Metadata(*address),
-            Forbidden::NotPublic => UpstreamError::NotPublic(*address),
-        })?;
+        if is_forbidden(*address) {
+            return Err(UpstreamError::Forbidden(*address));
+        }
+        if !is_public(*address) {
+            return Err(UpstreamError::NotPublic(*address));
+        }
     }
     if found.is_empty() {
         return Err(UpstreamError::NoAddress);

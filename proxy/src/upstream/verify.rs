@@ -123,24 +123,29 @@ impl Verifiers {
         let Some(file) = &trust.ca_file else {
             return Ok(self.system.clone());
         };
-        let mut roots = RootCertStore::empty();
-        let problem = |reason: String| UpstreamError::CaFile {
+        authorities(file).map_err(|reason| UpstreamError::CaFile {
             file: file.clone(),
             reason,
-        };
-        let certificates = CertificateDer::pem_file_iter(file)
-            .and_then(Iterator::collect::<Result<Vec<_>, _>>)
-            .map_err(|error| problem(error.to_string()))?;
-        if certificates.is_empty() {
-            return Err(problem("it holds no certificate".to_owned()));
-        }
-        for certificate in certificates {
-            roots
-                .add(certificate)
-                .map_err(|error| problem(error.to_string()))?;
-        }
-        Ok(roots)
+        })
     }
+}
+
+/// The certificates of a `ca_file`. The reason repeats nothing of the file: a policy may name any.
+pub(crate) fn authorities(file: &str) -> Result<RootCertStore, String> {
+    let pem = std::fs::read(file).map_err(|error| error.to_string())?;
+    let certificates = CertificateDer::pem_slice_iter(&pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| "it is not PEM".to_owned())?;
+    if certificates.is_empty() {
+        return Err("it holds no certificate".to_owned());
+    }
+    let mut roots = RootCertStore::empty();
+    for certificate in certificates {
+        roots
+            .add(certificate)
+            .map_err(|_| "it holds something that is no certificate".to_owned())?;
+    }
+    Ok(roots)
 }
 
 /// Tells one content of a file from another: inode, change time, length.
