@@ -420,8 +420,12 @@ fn bracketed(host: &Host) -> String {
     }
 }
 
-/// At most [`MAX_SHOWN`] characters of hostile text, controls escaped.
+/// At most [`MAX_SHOWN`] characters of hostile text, controls escaped. What stands before an `@` may
+/// be somebody's name and password, and is not shown.
 fn shown(text: &str) -> String {
+    if let Some((_, host)) = text.rsplit_once('@') {
+        return format!("...@{}", shown(host));
+    }
     let mut out: String = text
         .chars()
         .take(MAX_SHOWN)

@@ -12,6 +12,7 @@
 //!  "policy_hash":"9f..."}
 //! ```
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
@@ -220,7 +221,7 @@ impl Record {
 }
 
 /// The target as the log keeps it: the value of every query parameter becomes `...`, a query
-/// without `=` becomes `...` whole, and everything outside printable ASCII is percent-escaped.
+/// without `=` becomes `...` whole, user information becomes `...`, and everything outside printable ASCII is percent-escaped.
 /// At most 2,048 bytes are kept.
 #[must_use]
 pub fn redact_target(target: &str) -> String {
@@ -231,7 +232,7 @@ pub fn redact_target(target: &str) -> String {
         None => (target, None),
     };
     let mut out = String::new();
-    escape_into(&mut out, path);
+    escape_into(&mut out, &without_user(path));
     if let Some(query) = query {
         out.push('?');
         for (at, part) in query.split('&').enumerate() {
@@ -253,6 +254,21 @@ pub fn redact_target(target: &str) -> String {
         out.push_str("...");
     }
     out
+}
+
+/// The target without what stands before an `@` of its authority, which may be a name and password;
+/// origin form has no authority.
+fn without_user(target: &str) -> Cow<'_, str> {
+    if target.starts_with('/') {
+        return Cow::Borrowed(target);
+    }
+    let start = target.find("://").map_or(0, |at| at + 3);
+    let (scheme, rest) = target.split_at(start);
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    match authority.rsplit_once('@') {
+        Some((_, host)) => Cow::Owned(format!("{scheme}...@{host}{path}")),
+        None => Cow::Borrowed(target),
+    }
 }
 
 fn escape_into(out: &mut String, text: &str) {

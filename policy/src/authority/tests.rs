@@ -205,3 +205,23 @@ proptest! {
         let _ = Authority::with_default_port(&text, 443);
     }
 }
+
+#[test]
+fn an_error_never_repeats_user_information() {
+    for text in [
+        "user:s3cret@api.github.com:443",
+        "user:s3cret@api.github.com",
+        "user:s3cret@\u{ff47}ithub.com:443",
+        "s3cret@[::1:443",
+        "s3cret@@:x",
+    ] {
+        for error in [
+            Authority::parse(text).unwrap_err().to_string(),
+            Host::parse(text).unwrap_err().to_string(),
+        ] {
+            assert!(!error.contains("s3cret"), "{text}: {error}");
+        }
+    }
+    let control = Authority::parse("api_github.com").unwrap_err().to_string();
+    assert!(control.contains("api_github.com"), "{control}");
+}

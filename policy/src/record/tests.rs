@@ -59,6 +59,13 @@ fn targets_keep_their_shape_and_lose_their_values() {
         ("/a?x=1=2?3", "/a?x=..."),
         ("/a?&x=1", "/a?&x=..."),
         ("/a#s3cret", "/a"),
+        (
+            "http://me:s3cret@x.example/a?b=c",
+            "http://...@x.example/a?b=...",
+        ),
+        ("me:s3cret@x.example:443", "...@x.example:443"),
+        ("http://x.example/@a", "http://x.example/@a"),
+        ("/u@v:w/x", "/u@v:w/x"),
         ("/a\n\u{1b}[31m\u{e9}", "/a%0A%1B[31m%C3%A9"),
         ("/a?\n=1", "/a?%0A=..."),
         ("", ""),
