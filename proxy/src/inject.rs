@@ -11,6 +11,7 @@ use policy::{Code, Permit, Refusal};
 
 use crate::credential::{Credential, Vault};
 use crate::runs::Run;
+use crate::strip;
 
 /// What a permit calls for, found and checked, but not yet on the request.
 #[allow(
@@ -81,6 +82,7 @@ impl Injection {
             }
             Self::RunToken(run) => (header::AUTHORIZATION, bearer(run)?),
         };
+        strip::like(headers, &name);
         headers.insert::<HeaderName>(name, value.clone());
         Ok(Some(value))
     }

@@ -3,49 +3,68 @@
 //! would hand the agent a session or steer it around the gate. Stripping happens before injection,
 //! so that a client cannot nominate the injected field away.
 
+use std::borrow::Cow;
+
 use http::HeaderMap;
 use http::header::{self, HeaderName, HeaderValue};
 
 /// Fields that carry credentials or sessions. Removed from every request, whether or not the gate
-/// injects its own, and from every response on a credentialed route.
+/// injects its own, and from every response on a credentialed route. Names are compared in their
+/// [plain] form.
 const CREDENTIALS: &[&str] = &[
     "authorization",
     "cookie",
     "cookie2",
-    "private-token",
-    "job-token",
-    "deploy-token",
-    "x-api-key",
     "api-key",
     "apikey",
-    "x-goog-api-key",
-    "x-auth-token",
-    "x-access-token",
-    "x-csrf-token",
-    "x-amz-security-token",
-    "x-vault-token",
     "pveauthcookie",
     "csrfpreventiontoken",
-    "x-github-otp",
+    "x-auth-key",
+    "x-auth-email",
+    "x-auth-user",
+    "token",
+    "auth",
+    "password",
+];
+
+/// What the names of such fields end in, whoever invented them.
+const CREDENTIAL_ENDINGS: &[&str] = &[
+    "-token",
+    "-api-key",
+    "-apikey",
+    "-access-key",
+    "-application-key",
+    "-secret",
+    "-secret-key",
+    "-password",
+    "-authorization",
+    "-credential",
+    "-cookie",
+    "-otp",
 ];
 
 /// Fields by which a server behind the gate could be told another host, path, method or client than
 /// the one judged.
 const ROUTING: &[&str] = &[
     "forwarded",
+    "x-forwarded",
     "via",
+    "destination",
     "x-host",
-    "x-original-host",
-    "x-original-url",
-    "x-rewrite-url",
+    "x-real-host",
     "x-real-ip",
     "x-client-ip",
-    "x-http-host-override",
+    "x-cluster-client-ip",
+    "true-client-ip",
+    "cf-connecting-ip",
+    "fastly-client-ip",
     "x-http-method",
-    "x-http-method-override",
-    "x-method-override",
+    "x-method",
     "max-forwards",
 ];
+
+/// What the names of such fields end in.
+const ROUTING_ENDINGS: &[&str] = &["-override"];
 
 /// Fields of this hop (RFC 9110, 7.6.1). `expect` is among them because the gate answers it itself.
 const HOP: &[&str] = &[
@@ -59,7 +78,15 @@ const HOP: &[&str] = &[
     "expect",
 ];
 
-const REQUEST_PREFIXES: &[&str] = &["proxy-", "x-forwarded-", "x-portcullis-"];
+const REQUEST_PREFIXES: &[&str] = &[
+    "proxy-",
+    "x-forwarded-",
+    "x-original-",
+    "x-rewrite-",
+    "x-envoy-",
+    "x-middleware-",
+    "x-portcullis-",
+];
 
 /// Response fields that open a session, steer to another transport, or belong to this hop.
 const RESPONSE: &[&str] = &[
@@ -79,9 +106,38 @@ const RESPONSE_PREFIXES: &[&str] = &["proxy-", "x-portcullis-"];
 pub fn request(headers: &mut HeaderMap) {
     nominated(headers);
     remove(headers, REQUEST_PREFIXES, &|name| {
-        CREDENTIALS.contains(&name) || ROUTING.contains(&name) || HOP.contains(&name)
+        is_credential(name)
+            || ROUTING.contains(&name)
+            || ends_in(name, ROUTING_ENDINGS)
+            || HOP.contains(&name)
     });
     headers.remove(header::HOST);
+}
+
+/// Removes every field that a server could take for `name`, before the gate sets its own.
+pub fn like(headers: &mut HeaderMap, name: &HeaderName) {
+    let wanted = plain(name.as_str());
+    remove(headers, &[], &|name| name == wanted);
+}
+
+fn is_credential(name: &str) -> bool {
+    CREDENTIALS.contains(&name) || ends_in(name, CREDENTIAL_ENDINGS)
+}
+
+fn ends_in(name: &str, endings: &[&str]) -> bool {
+    endings.iter().any(|ending| name.ends_with(ending))
+}
+
+/// A field's name as many servers read it: CGI and its heirs (WSGI, Rack, PHP) know letters and
+/// digits only, so that `x_api_key` and `x-api-key` are one field to them.
+fn plain(name: &str) -> Cow<'_, str> {
+    let odd = |byte: u8| !byte.is_ascii_alphanumeric() && byte != b'-';
+    if name.bytes().any(odd) {
+        let letter = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        Cow::Owned(name.chars().map(letter).collect())
+    } else {
+        Cow::Borrowed(name)
+    }
 }
 
 /// Strips a response in place. On a credentialed route (`injected` is the value that went out)
@@ -93,7 +149,7 @@ pub fn response(headers: &mut HeaderMap, injected: Option<&HeaderValue>) {
     remove(headers, RESPONSE_PREFIXES, &|name| {
         RESPONSE.contains(&name)
             || HOP.contains(&name)
-            || (credentialed && (name == "www-authenticate" || CREDENTIALS.contains(&name)))
+            || (credentialed && (name == "www-authenticate" || is_credential(name)))
     });
     if let Some(secret) = injected {
         let echoes: Vec<HeaderName> = headers
@@ -121,7 +177,7 @@ fn remove(headers: &mut HeaderMap, prefixes: &[&str], unwanted: &dyn Fn(&str) ->
     let doomed: Vec<HeaderName> = headers
         .keys()
         .filter(|name| {
-            let name = name.as_str();
+            let name = &*plain(name.as_str());
             unwanted(name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
         })
         .cloned()
@@ -199,6 +255,56 @@ mod tests {
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["accept", "content-length", "git-protocol"]);
+    }
+
+    #[test]
+    fn every_spelling_that_a_server_reads_as_such_a_field_goes_too() {
+        let kinds: &[&str] = &[
+            "authorization",
+            "x-api-key",
+            "private-token",
+            "x-shopify-access-token",
+            "dd-application-key",
+            "x-amz-security-token",
+            "npm-otp",
+            "proxy-authorization",
+            "x-http-method-override",
+            "x-method-override",
+            "x-http-path-override",
+            "x-original-uri",
+            "x-rewrite-url",
+            "x-forwarded-host",
+            "transfer-encoding",
+            "destination",
+        ];
+        for kind in kinds {
+            for separator in ["-", "_", ".", "~"] {
+                let name = HeaderName::from_bytes(kind.replace('-', separator).as_bytes()).unwrap();
+                let mut headers = HeaderMap::new();
+                headers.insert(name.clone(), HeaderValue::from_static("own"));
+                request(&mut headers);
+                assert!(headers.is_empty(), "{name}");
+            }
+        }
+        let plain_fields = [
+            ("idempotency-key", "1"),
+            ("x_trace", "1"),
+            ("mcp-session-id", "1"),
+            ("anthropic-version", "1"),
+            ("if-none-match", "1"),
+        ];
+        let mut headers = map(&plain_fields);
+        request(&mut headers);
+        assert_eq!(headers.len(), plain_fields.len(), "control: {headers:?}");
+    }
+
+    #[test]
+    fn a_field_of_the_gates_own_has_no_double_in_another_spelling() {
+        let mut headers = map(&[("X_Own_Key", "a"), ("x-own_key", "b"), ("X-Own-Key", "c")]);
+        headers.insert("x-own-keys", HeaderValue::from_static("control"));
+        like(&mut headers, &HeaderName::from_static("x-own-key"));
+        let left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
+        assert_eq!(left, ["x-own-keys"]);
     }
 
     #[test]
