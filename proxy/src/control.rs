@@ -48,6 +48,9 @@ const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A body that takes longer than this is given up.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Connections of uids that are not listed, which are told so and nothing else.
+const STRANGERS: usize = 16;
+
 /// Binds the control socket. Anybody may connect; who may do what is decided by uid.
 ///
 /// # Errors
@@ -66,6 +69,7 @@ pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
 /// Serves until `stop` becomes true. A connection in the middle of an answer is dropped then.
 pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watch::Receiver<bool>) {
     let places = Arc::new(Semaphore::new(custody.config.limits.control_connections));
+    let strangers = Arc::new(Semaphore::new(STRANGERS));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -80,15 +84,27 @@ pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watc
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
-            tracing::warn!("control socket: too many connections, one was closed");
+        let uid = match stream.peer_cred() {
+            Ok(credentials) => credentials.uid(),
+            Err(problem) => {
+                tracing::error!("control socket: the kernel does not say who connected: {problem}");
+                continue;
+            }
+        };
+        // Whoever is not listed must not be able to take the places of those who are.
+        let listed = custody.config.control.peers.contains_key(&uid);
+        let among = if listed { &places } else { &strangers };
+        let Ok(place) = Arc::clone(among).try_acquire_owned() else {
+            if listed {
+                tracing::warn!("control socket: too many connections, one was closed");
+            }
             continue;
         };
         let custody = Arc::clone(&custody);
         let mut stop = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = connection(stream, custody) => {}
+                () = connection(stream, uid, custody) => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             drop(place);
@@ -96,14 +112,7 @@ pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watc
     }
 }
 
-async fn connection(stream: UnixStream, custody: Arc<Custody>) {
-    let uid = match stream.peer_cred() {
-        Ok(credentials) => credentials.uid(),
-        Err(problem) => {
-            tracing::error!("control socket: the kernel does not say who connected: {problem}");
-            return;
-        }
-    };
+async fn connection(stream: UnixStream, uid: u32, custody: Arc<Custody>) {
     let peer = custody.config.control.peers.get(&uid).cloned();
     let service = service_fn(move |request| {
         let (custody, peer) = (Arc::clone(&custody), peer.clone());

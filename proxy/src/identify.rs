@@ -16,6 +16,9 @@ use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 /// The uid that stands for "not mapped here" (`/proc/sys/kernel/overflowuid` by default).
 const OVERFLOW_UID: u32 = 65_534;
 
+/// `TCP_ESTABLISHED` of the kernel's `tcp_states.h`.
+const TCP_ESTABLISHED: u8 = 1;
+
 /// Why a peer has no identity.
 #[derive(Debug, thiserror::Error)]
 pub enum IdentifyError {
@@ -54,7 +57,9 @@ pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyErr
             let header = found.header;
             let same = header.socket_id.source_port == client.port()
                 && header.socket_id.destination_port == gate.port();
-            if !same || header.inode == 0 {
+            // Also one that is not established: a client that has left frees its port for somebody
+            // else's next connection.
+            if !same || header.inode == 0 || header.state != TCP_ESTABLISHED {
                 return Err(IdentifyError::Gone);
             }
             somebody(header.uid)

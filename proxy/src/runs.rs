@@ -363,8 +363,9 @@ impl Runs {
         };
         // Also an epoch that this process never saw: it may have been open before a restart.
         table.ended.add(id, epoch);
-        drop(table);
+        // Still under the lock: a later epoch that opens meanwhile must keep its socket.
         self.directory.remove(id);
+        drop(table);
         Ok(was_open)
     }
 

@@ -93,6 +93,7 @@ impl Tasks {
         while gate.connections() > 0 && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        gate.settle_all_refusals();
     }
 }
 
@@ -118,7 +119,9 @@ async fn keep_vault(custody: Arc<Custody>) {
                 custody.audit.event("the boundary is proven");
                 tracing::info!("the boundary is proven");
             }
-            (Ok(_), true) | (Err(_), false) => {}
+            // Again, since a reload may have filled it meanwhile.
+            (Err(_), false) => custody.vault.seal(),
+            (Ok(_), true) => {}
         }
         proven = found.is_ok();
     }
