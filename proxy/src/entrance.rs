@@ -63,11 +63,13 @@ pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixLis
     }
 }
 
-/// Closes what idles in the upstream pool for too long, until the task is dropped.
+/// Closes what idles in the upstream pool for too long and settles what was only counted, until the
+/// task is dropped.
 pub async fn housekeeping(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
         gate.upstream.sweep();
+        gate.settle_refusals();
     }
 }
 
@@ -190,9 +192,10 @@ where
     let code = line.code.unwrap_or(Code::IdentityUnknown);
     let sentence = line.reason.clone().unwrap_or_default();
     let id = line.id.clone();
-    if let Err(error) = gate.audit.append(line) {
-        tracing::error!(%error, "a refused connection could not be recorded");
-    }
+    gate.refused(line);
+    let Some(_place) = gate.place_to_turn_away() else {
+        return;
+    };
     let sentence = sentence
         .strip_prefix("portcullis: ")
         .unwrap_or(&sentence)

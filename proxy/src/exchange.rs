@@ -93,15 +93,13 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
     }
 }
 
-/// Records a refusal. A refusal is told even if the log is away: nothing left through it.
+/// Records a refusal.
 fn refuse(channel: &Channel, mut record: Record, refusal: &Refusal) {
     record.verdict = Some(Verdict::Refuse);
     record.code = Some(refusal.code);
     record.rule.clone_from(&refusal.rule);
     record.reason = Some(refusal.text.clone());
-    if let Err(error) = channel.gate.audit.append(record) {
-        tracing::error!(%error, "a refusal could not be recorded");
-    }
+    channel.gate.refused(record);
 }
 
 /// Records, strips, injects and sends a permitted request, and streams the answer.

@@ -5,22 +5,28 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use policy::authority::Host;
+use policy::record::Record;
 use rustls::ServerConfig;
 use rustls::crypto::CryptoProvider;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::audit::Audit;
 use crate::boundary::Boundary;
 use crate::ca::{CaError, Minter};
 use crate::config::Config;
 use crate::credential::Vault;
+use crate::flood::Flood;
 use crate::policies::Policies;
 use crate::runs::Runs;
 use crate::upstream::{Settings, Upstream};
+
+/// Clients that are being told at one time why they are not served.
+const MOST_AWAY: usize = 256;
 
 /// What custody hands to the data path.
 #[allow(
@@ -49,6 +55,8 @@ pub struct Gate {
     pub upstream: Upstream,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
+    flood: Flood,
+    away: Arc<Semaphore>,
     instance: u32,
     next: AtomicU64,
 }
@@ -98,6 +106,8 @@ impl Gate {
             boundary: parts.boundary,
             tls,
             doors: Arc::default(),
+            flood: Flood::default(),
+            away: Arc::new(Semaphore::new(MOST_AWAY)),
             instance,
             next: AtomicU64::new(1),
         })
@@ -111,6 +121,35 @@ impl Gate {
             self.instance,
             self.next.fetch_add(1, Ordering::Relaxed)
         )
+    }
+
+    /// Records a refusal, or counts it where too many are alike. A refusal is told even if the log
+    /// is away: nothing left through it.
+    pub fn refused(&self, record: Record) {
+        self.write_refusals(self.flood.admit(record, Instant::now()));
+    }
+
+    /// Writes the counts of refusals that were not written out, to be called now and then.
+    pub fn settle_refusals(&self) {
+        self.write_refusals(self.flood.settle(Instant::now()));
+    }
+
+    /// Writes every such count, for the end.
+    pub fn settle_all_refusals(&self) {
+        self.write_refusals(self.flood.settle_all());
+    }
+
+    fn write_refusals(&self, lines: Vec<Record>) {
+        for line in lines {
+            if let Err(error) = self.audit.append(line) {
+                tracing::error!(%error, "a refusal could not be recorded");
+            }
+        }
+    }
+
+    /// A place for telling one client why it is not served; without one it is just closed.
+    pub fn place_to_turn_away(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.away).try_acquire_owned().ok()
     }
 
     /// TLS settings for a client that opened a tunnel to `host`: a leaf for exactly that host,

@@ -21,6 +21,7 @@ pub mod control;
 pub mod credential;
 pub mod entrance;
 pub mod exchange;
+mod flood;
 pub mod framing;
 pub mod gate;
 pub mod harden;

@@ -318,9 +318,7 @@ fn note(
     record.code = Some(refusal.code);
     record.rule.clone_from(&refusal.rule);
     record.reason = Some(refusal.text.clone());
-    if let Err(error) = gate.audit.append(record) {
-        tracing::error!(%error, "a refusal could not be recorded");
-    }
+    gate.refused(record);
 }
 
 /// HTTP/1.1 towards clients, with every bound set.

@@ -46,7 +46,8 @@ pub(super) struct Allowed {
     pub(super) prefix: Option<Bytes>,
 }
 
-/// Everything before the record: nothing here resolves, dials or sends.
+/// Everything before the record: nothing here resolves, dials or sends. Reading a body takes as long
+/// as its sender likes, so that everything is asked anew once it has been read.
 pub(super) async fn judge(
     channel: &Channel,
     parts: &Parts,
@@ -59,71 +60,66 @@ pub(super) async fn judge(
     classify::inside(parts, channel.scheme, &channel.authority)?;
     classify::upgrade(&parts.headers)?;
     let gate = &channel.gate;
-    let policy = channel.client.policy(gate)?;
-    known.policy = Some(Arc::clone(&policy));
-    gate.boundary.check().map_err(|problem| {
-        Refusal::new(
-            Code::BoundaryNotProven,
-            &format!("the kernel boundary is not proven: {problem}"),
-            "the operator must start portcullis-boundary; `portcullis status` says what is missing",
-        )
-    })?;
-    let route = match policy.policy.route(channel.scheme, &channel.authority) {
-        Routing::Route(route) => route,
-        Routing::Refuse(refusal) => return Err(refusal.into()),
-    };
-    let (permit, prefix) = permit(channel, parts, body, &policy, &route).await?;
-    let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
-    Ok(Allowed {
-        policy,
-        route,
-        permit,
-        injection,
-        prefix,
-    })
-}
-
-/// Asks the policy, and reads what it asks for.
-async fn permit(
-    channel: &Channel,
-    parts: &Parts,
-    body: &mut Incoming,
-    policy: &LoadedPolicy,
-    route: &Route,
-) -> Result<(Permit, Option<Bytes>), No> {
     let request = policy::Request {
         scheme: channel.scheme,
         authority: &channel.authority,
         method: parts.method.as_str(),
         target: classify::target(&parts.uri),
     };
-    match policy.policy.decide(route, &request, &Facts::None) {
-        Decision::Permit(permit) => {
-            channel.live.permitted(channel, parts, Facts::None);
-            Ok((permit, None))
-        }
-        Decision::Refuse(refusal) => Err(refusal.into()),
-        Decision::Inspect(Inspection::ReceivePack) => {
-            let most = channel.gate.config.limits.push_commands_bytes;
-            let (prefix, read) = push_commands(parts, body, most).await?;
-            let (facts, push) = match read {
-                Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
-                Err(reason) => (Facts::Unreadable(reason), None),
-            };
-            match policy.policy.decide(route, &request, &facts) {
-                Decision::Permit(permit) => {
-                    channel.live.permitted(channel, parts, facts);
-                    Ok((permit, Some(prefix)))
-                }
-                Decision::Refuse(refusal) => Err(No { refusal, push }),
-                Decision::Inspect(Inspection::ReceivePack) => Err(No::from(Refusal::new(
+    let mut facts = Facts::None;
+    let mut prefix = None;
+    let mut push = None;
+    loop {
+        let policy = in_force(channel, known)?;
+        let route = match policy.policy.route(channel.scheme, &channel.authority) {
+            Routing::Route(route) => route,
+            Routing::Refuse(refusal) => return Err(No { refusal, push }),
+        };
+        match policy.policy.decide(&route, &request, &facts) {
+            Decision::Permit(permit) => {
+                let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
+                channel.live.permitted(parts, &route, &permit, facts);
+                return Ok(Allowed {
+                    policy,
+                    route,
+                    permit,
+                    injection,
+                    prefix,
+                });
+            }
+            Decision::Refuse(refusal) => return Err(No { refusal, push }),
+            Decision::Inspect(Inspection::ReceivePack) if prefix.is_none() => {
+                let most = gate.config.limits.push_commands_bytes;
+                let (seen, read) = push_commands(parts, body, most).await?;
+                prefix = Some(seen);
+                (facts, push) = match read {
+                    Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
+                    Err(reason) => (Facts::Unreadable(reason), None),
+                };
+            }
+            Decision::Inspect(Inspection::ReceivePack) => {
+                return Err(No::from(Refusal::new(
                     Code::CouldNotInspect,
                     "the push could not be inspected",
                     "report this: the policy asked for facts that it had been given",
-                ))),
+                )));
             }
         }
     }
+}
+
+/// The policy at this moment, if the boundary is proven at this moment.
+fn in_force(channel: &Channel, known: &mut Known) -> Result<Arc<LoadedPolicy>, Refusal> {
+    let policy = channel.client.policy(&channel.gate)?;
+    known.policy = Some(Arc::clone(&policy));
+    channel.gate.boundary.check().map_err(|problem| {
+        Refusal::new(
+            Code::BoundaryNotProven,
+            &format!("the kernel boundary is not proven: {problem}"),
+            "the operator must start portcullis-boundary; `portcullis status` says what is missing",
+        )
+    })?;
+    Ok(policy)
 }
 
 /// The commands of a push with the bytes they were read from, which still have to be sent; or why

@@ -5,10 +5,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use http::request::Parts;
 use http::{Method, Uri};
-use policy::authority::{Authority, Scheme};
-use policy::{Decision, Facts, Routing};
+use policy::credential::CredentialName;
+use policy::{Decision, Facts, Permit, Route, Routing};
 
-use super::Channel;
 use crate::classify;
 use crate::policies::LoadedPolicy;
 
@@ -19,43 +18,40 @@ pub struct Live(Arc<Mutex<Option<Permitted>>>);
 
 #[derive(Debug, Clone)]
 struct Permitted {
-    scheme: Scheme,
-    authority: Authority,
     method: Method,
     uri: Uri,
     facts: Facts,
+    route: Route,
+    credential: Option<CredentialName>,
 }
 
 impl Live {
-    /// Whether `policy` would still permit what was last permitted here.
+    /// Whether `policy` would still permit what was last permitted here, on the same way and with
+    /// the same credential.
     pub fn still_permitted(&self, policy: &LoadedPolicy) -> bool {
         let last = self
             .0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
-        let Some(Permitted {
-            scheme,
-            authority,
-            method,
-            uri,
-            facts,
-        }) = last
-        else {
+        let Some(last) = last else {
             return true;
         };
+        let (scheme, authority) = (last.route.scheme(), last.route.authority());
         let request = policy::Request {
             scheme,
-            authority: &authority,
-            method: method.as_str(),
-            target: classify::target(&uri),
+            authority,
+            method: last.method.as_str(),
+            target: classify::target(&last.uri),
         };
-        match policy.policy.route(scheme, &authority) {
-            Routing::Refuse(_) => false,
-            Routing::Route(route) => match policy.policy.decide(&route, &request, &facts) {
-                Decision::Permit(_) => true,
-                Decision::Refuse(_) | Decision::Inspect(_) => false,
-            },
+        match policy.policy.route(scheme, authority) {
+            Routing::Route(route) if route == last.route => {
+                match policy.policy.decide(&route, &request, &last.facts) {
+                    Decision::Permit(permit) => permit.credential() == last.credential.as_ref(),
+                    Decision::Refuse(_) | Decision::Inspect(_) => false,
+                }
+            }
+            Routing::Route(_) | Routing::Refuse(_) => false,
         }
     }
 
@@ -63,13 +59,13 @@ impl Live {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    pub(super) fn permitted(&self, channel: &Channel, parts: &Parts, facts: Facts) {
+    pub(super) fn permitted(&self, parts: &Parts, route: &Route, permit: &Permit, facts: Facts) {
         let permitted = Permitted {
-            scheme: channel.scheme,
-            authority: channel.authority.clone(),
             method: parts.method.clone(),
             uri: parts.uri.clone(),
             facts,
+            route: route.clone(),
+            credential: permit.credential().cloned(),
         };
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permitted);
     }
