@@ -13,6 +13,7 @@ mod recovery;
 pub mod tail;
 mod writer;
 
+use std::borrow::BorrowMut;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -185,7 +186,7 @@ impl Audit {
     ///
     /// # Errors
     /// [`AuditError::Unavailable`]: what the record describes must not happen.
-    pub fn append(&self, record: Record) -> Result<Seq, AuditError> {
+    pub fn append(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
         let mut state = self.shared.lock();
         let seq = self.shared.number(&mut state, record)?;
         self.shared.write(&mut state)?;
@@ -196,7 +197,7 @@ impl Audit {
     ///
     /// # Errors
     /// As [`Audit::append`], also when the sync fails.
-    pub async fn append_durable(&self, record: Record) -> Result<Seq, AuditError> {
+    pub async fn append_durable(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
         let (done, synced) = oneshot::channel();
         let seq = {
             let mut state = self.shared.lock();
@@ -220,7 +221,7 @@ impl Audit {
     ///
     /// # Errors
     /// As [`Audit::append`], except for a write that fails later: the log then shows a gap.
-    pub fn append_end(&self, record: Record) -> Result<Seq, AuditError> {
+    pub fn append_end(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
         let mut state = self.shared.lock();
         let seq = self.shared.number(&mut state, record)?;
         state.log.owe();
@@ -322,14 +323,19 @@ impl Shared {
     }
 
     /// Numbers a record and makes its line, which is not written yet.
-    fn number(&self, state: &mut State, mut record: Record) -> Result<Seq, AuditError> {
+    fn number(
+        &self,
+        state: &mut State,
+        mut record: impl BorrowMut<Record>,
+    ) -> Result<Seq, AuditError> {
+        let record = record.borrow_mut();
         if let Some(problem) = &state.failed {
             return Err(AuditError::Unavailable(problem.clone()));
         }
         if record.time.is_empty() {
             record.time = now();
         }
-        match state.log.push(&mut record) {
+        match state.log.push(record) {
             Ok(()) => Ok(record.seq),
             Err(problem) => Err(self.fail(state, &problem)),
         }

@@ -138,7 +138,12 @@ fn connect(parts: &Parts) -> Result<Authority, Refusal> {
 
 /// `Host` exactly once, and equal to `authority` with the scheme's default port filled in.
 fn agree(headers: &HeaderMap, scheme: Scheme, authority: &Authority) -> Result<(), Refusal> {
-    let stated = Authority::with_default_port(sole_host(headers)?, scheme.default_port())
+    let host = sole_host(headers)?;
+    // The usual spelling, which reads as nothing else.
+    if authority.port() == scheme.default_port() && authority.host().as_name() == Some(host) {
+        return Ok(());
+    }
+    let stated = Authority::with_default_port(host, scheme.default_port())
         .map_err(|error| malformed_authority(&error))?;
     if stated == *authority {
         Ok(())

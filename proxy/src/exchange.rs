@@ -125,14 +125,13 @@ async fn carry(
     line.facts = permit.facts_summary().cloned();
     let body = RequestBody::new(prefix, body);
     let rule = permit.rule().clone();
-    let mut end = line.clone();
-    end.kind = RecordKind::Response;
-    end.facts = None;
     let written = if permit.is_credentialed() {
-        gate.audit.append_durable(line).await
+        gate.audit.append_durable(&mut line).await
     } else {
-        gate.audit.append(line)
+        gate.audit.append(&mut line)
     };
+    line.kind = RecordKind::Response;
+    line.facts = None;
     if let Err(error) = written {
         tracing::error!(%error, "a request could not be recorded, so it does not leave");
         channel.live.over();
@@ -142,7 +141,7 @@ async fn carry(
             "the operator must make room for the audit log; the gate recovers by itself",
         ));
     }
-    let mut ending = Ending::new(Arc::clone(gate), end, body.meter(), channel.live.clone());
+    let mut ending = Ending::new(Arc::clone(gate), line, body.meter(), channel.live.clone());
     let git = is_git(classify::target(&parts.uri));
     let origin = origin(&parts.uri);
     strip::request(&mut parts.headers);
