@@ -264,3 +264,95 @@ fn bodies_are_bounded_and_nonsense_is_named() {
     );
     fixture.stop();
 }
+
+/// Opens `count` connections to the control socket under a uid and keeps them until it is dropped.
+struct Holder(std::process::Child);
+
+impl Holder {
+    fn new(fixture: &Fixture, uid: u32, count: usize) -> Self {
+        use std::io::Read;
+        const HOLD: &str = "use Socket; $| = 1; my @held; for (1..$ARGV[1]) { socket(my $s, PF_UNIX, SOCK_STREAM, 0); \
+            connect($s, pack_sockaddr_un($ARGV[0])) or die; push @held, $s } print \"held\"; <STDIN>";
+        let mut child = std::process::Command::new("setpriv")
+            .arg(format!("--reuid={uid}"))
+            .arg(format!("--regid={uid}"))
+            .args(["--clear-groups", "perl", "-e", HOLD])
+            .arg(fixture.path("run/control.sock"))
+            .arg(count.to_string())
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut said = [0; 4];
+        child
+            .stdout
+            .as_mut()
+            .unwrap()
+            .read_exact(&mut said)
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn strangers_cannot_take_the_places_of_those_who_are_listed() {
+    let mut fixture = Fixture::with(|text| format!("{text}\n[limits]\ncontrol_connections = 4\n"));
+    fixture.start();
+    let holder = Holder::new(&fixture, FOREIGN, 100);
+    for _ in 0..8 {
+        assert_eq!(fixture.ask("GET", "/v1/runs", &Value::Null).0, 200);
+    }
+    drop(holder);
+    // The control: the same number of connections of a listed uid do take its places.
+    let holder = Holder::new(&fixture, uid_of("daemon"), 100);
+    eventually("the places are taken", || {
+        let output = std::process::Command::new("curl")
+            .args(["--silent", "--max-time", "2", "--unix-socket"])
+            .arg(fixture.path("run/control.sock"))
+            .arg("http://gate/v1/runs")
+            .output()
+            .unwrap();
+        !output.status.success()
+    });
+    drop(holder);
+    eventually("they are given back", || {
+        UnixStream::connect(fixture.path("run/control.sock")).is_ok()
+    });
+    fixture.stop();
+}
+
+#[test]
+fn an_inline_policy_and_a_reload_need_the_ca_files_that_they_name() {
+    let mut fixture = Fixture::new();
+    fixture.start();
+    let missing = fixture.path("none.pem").display().to_string();
+    let with_ca = POLICY.replace("allow", &format!("ca_file = \"{missing}\"\nallow"));
+    let mut inline = open(1, 60);
+    inline["policy"] = json!(with_ca);
+    let (status, answer) = fixture.ask("PUT", "/v1/runs/run-1", &inline);
+    assert_eq!((status, &answer["code"]), (422, &json!("policy_invalid")));
+    assert!(
+        answer["error"].as_str().unwrap().contains(&missing),
+        "{answer}"
+    );
+    std::fs::write(fixture.path("default.toml"), &with_ca).unwrap();
+    let (status, answer) = fixture.ask("POST", "/v1/reload", &Value::Null);
+    assert_eq!(status, 422, "{answer}");
+    assert!(
+        answer["error"].as_str().unwrap().contains(&missing),
+        "{answer}"
+    );
+    // The control: once the file is there.
+    std::fs::copy(fixture.path("lib/ca/ca.pem"), &missing).unwrap();
+    std::fs::set_permissions(&missing, PermissionsExt::from_mode(0o644)).unwrap();
+    assert_eq!(fixture.ask("PUT", "/v1/runs/run-1", &inline).0, 200);
+    assert_eq!(fixture.ask("POST", "/v1/reload", &Value::Null).0, 200);
+    fixture.stop();
+}

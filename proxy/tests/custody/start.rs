@@ -235,3 +235,30 @@ fn readiness_is_told_to_the_service_manager() {
     child.kill().unwrap();
     child.wait().unwrap();
 }
+
+#[test]
+fn with_a_ca_file_that_cannot_be_had() {
+    let mut fixture = Fixture::new();
+    let file = fixture.path("upstream.pem");
+    let text = super::fixture::POLICY
+        .replace("allow", &format!("ca_file = \"{}\"\nallow", file.display()));
+    std::fs::write(fixture.path("default.toml"), text).unwrap();
+    let place = format!("ca_file {}: ", file.display());
+    refused(&fixture, &[&place, "http-api.example.com-1", "hint: "]);
+    let pem = std::fs::read_to_string(fixture.path("lib/ca/ca.pem")).unwrap();
+    for bad in [
+        "",
+        "canary of another file\n",
+        "-----BEGIN CERTIFICATE-----\ncanary\n",
+    ] {
+        std::fs::write(&file, bad).unwrap();
+        refused(&fixture, &[&place, "hint: "]);
+    }
+    std::fs::write(&file, pem).unwrap();
+    // Root could read it; the user that the gate becomes cannot.
+    set_mode(&file, 0o600);
+    refused(&fixture, &[&place, "Permission denied"]);
+    set_mode(&file, 0o644);
+    fixture.start();
+    fixture.stop();
+}

@@ -34,7 +34,10 @@ async fn a_push_is_judged_by_the_policy_in_force_once_it_has_been_read() {
     let (early, late) = body.split_at(20);
     // What the policy becomes while the push is on its way, and what comes of the push.
     let cases = [
-        (git_policy(&upstream, "refs/heads/agent/*"), "ref_not_allowed"),
+        (
+            git_policy(&upstream, "refs/heads/agent/*"),
+            "ref_not_allowed",
+        ),
         ("version = 1\n".to_owned(), "destination_not_listed"),
         (format!("{before}\n# another text\n"), "none"),
     ];
@@ -64,10 +67,16 @@ async fn a_reload_cuts_a_stream_whose_way_or_credential_is_another_one_now() {
     let usual = usual(&upstream);
     let other = usual.replace(&upstream.address.to_string(), "127.0.0.1:9");
     let bare = usual.replacen("credential = \"api\"\n", "", 1);
-    for (changed, cut) in [(other, true), (bare, true), (format!("{usual}\n# same\n"), false)] {
+    for (changed, cut) in [
+        (other, true),
+        (bare, true),
+        (format!("{usual}\n# same\n"), false),
+    ] {
         let stand = Stand::new(&upstream, &usual);
         let mut tls = stand.tunnel(HOST).await;
-        tls.write_all(get(HOST, "/v1/hang").as_bytes()).await.unwrap();
+        tls.write_all(get(HOST, "/v1/hang").as_bytes())
+            .await
+            .unwrap();
         let mut seen = Vec::new();
         while !String::from_utf8_lossy(&seen).contains("first") {
             let mut buffer = [0; 1024];
@@ -90,7 +99,10 @@ async fn no_spelling_of_a_credential_or_an_override_crosses() {
             "POST /v1/x HTTP/1.1\r\nHost: {host}\r\nX_Api_Key: own-a\r\nAuthorization : own-b\r\nContent-Length: 0\r\n\r\n"
         );
         let answer = ask(&mut tls, &request).await;
-        assert!(answer.starts_with("HTTP/1.1 400"), "a blank before the colon: {answer}");
+        assert!(
+            answer.starts_with("HTTP/1.1 400"),
+            "a blank before the colon: {answer}"
+        );
         let mut tls = stand.tunnel(host).await;
         let request = format!(
             "POST /v1/x HTTP/1.1\r\nHost: {host}\r\nX_Api_Key: own-a\r\nHTTP_AUTHORIZATION: own-b\r\n\
@@ -115,7 +127,9 @@ async fn a_refused_body_is_never_a_request() {
         format!("Transfer-Encoding: chunked\r\n\r\n{hex};ext=\"a\"\r\n{inner}\r\n0\r\n\r\n"),
         format!("Expect: 100-continue\r\nContent-Length: {length}\r\n\r\n{inner}"),
         format!("Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{inner}"),
-        format!("Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n{hex}\r\n{inner}\r\n0\r\n\r\n"),
+        format!(
+            "Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n{hex}\r\n{inner}\r\n0\r\n\r\n"
+        ),
         format!("Connection: content-length\r\nContent-Length: {length}\r\n\r\n{inner}"),
     ];
     for body in &bodies {
@@ -131,7 +145,10 @@ async fn a_refused_body_is_never_a_request() {
     let mut tls = stand.tunnel(HOST).await;
     let request = format!("POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{}", bodies[0]);
     let answer = ask(&mut tls, &request).await;
-    assert!(answer.ends_with(&format!("received {length}")), "control: {answer}");
+    assert!(
+        answer.ends_with(&format!("received {length}")),
+        "control: {answer}"
+    );
 }
 
 #[tokio::test]
@@ -145,13 +162,19 @@ async fn a_flood_of_refusals_is_counted_and_never_let_through() {
     assert!(upstream.is_untouched());
     stand.gate.settle_all_refusals();
     let lines = stand.audit();
-    let refused: Vec<_> = lines.iter().filter(|line| line["kind"] == "refusal").collect();
+    let refused: Vec<_> = lines
+        .iter()
+        .filter(|line| line["kind"] == "refusal")
+        .collect();
     assert!(refused.len() <= 210, "{}", refused.len());
     let told: u64 = refused
         .iter()
         .map(|line| {
             let reason = line["reason"].as_str().unwrap();
-            let more = reason.split("and ").nth(1).and_then(|rest| rest.split(' ').next());
+            let more = reason
+                .split("and ")
+                .nth(1)
+                .and_then(|rest| rest.split(' ').next());
             more.and_then(|more| more.parse().ok()).unwrap_or(1)
         })
         .sum();
@@ -205,7 +228,13 @@ async fn nothing_secret_is_logged_even_at_the_finest_level() {
     let run = stand.run("traced", Some("board-token-canary-77")).await;
     drop(run);
     let mut tls = stand.tunnel(HOST).await;
-    for path in ["/v1/x", "/v1/echo-head", "/v1/unauthorized", "/v1/upgrade", "/v2/x"] {
+    for path in [
+        "/v1/x",
+        "/v1/echo-head",
+        "/v1/unauthorized",
+        "/v1/upgrade",
+        "/v2/x",
+    ] {
         let request = format!(
             "GET {path} HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer own-canary\r\n\r\n"
         );
@@ -214,13 +243,28 @@ async fn nothing_secret_is_logged_even_at_the_finest_level() {
     let _ = connect(stand.open(1500), "unlisted.example.com:443").await;
     stand.reload("version = 1\n");
     assert!(stand.gate.vault.reload().is_empty());
-    until("something is logged", || !memory.0.lock().unwrap().is_empty()).await;
+    until("something is logged", || {
+        !memory.0.lock().unwrap().is_empty()
+    })
+    .await;
     let text = String::from_utf8_lossy(&memory.0.lock().unwrap()).into_owned();
-    assert!(text.contains("refused the injected credential"), "control: {text}");
+    assert!(
+        text.contains("refused the injected credential"),
+        "control: {text}"
+    );
     use base64::Engine as _;
     let basic = base64::engine::general_purpose::STANDARD.encode(CANARY);
-    for secret in [CANARY, basic.as_str(), "own-canary", "board-token-canary-77"] {
+    for secret in [
+        CANARY,
+        basic.as_str(),
+        "own-canary",
+        "board-token-canary-77",
+    ] {
         let at = text.find(secret);
-        assert!(at.is_none(), "{}", &text[at.unwrap_or(0).saturating_sub(300)..]);
+        assert!(
+            at.is_none(),
+            "{}",
+            &text[at.unwrap_or(0).saturating_sub(300)..]
+        );
     }
 }
