@@ -106,6 +106,18 @@ impl Explain<'_> {
         )
     }
 
+    /// The query asks for another method than the one that is judged.
+    pub(crate) fn overridden_method(&self, request: &Request<'_>) -> Refusal {
+        Refusal::new(
+            Code::MethodRefused,
+            &format!(
+                "the query of this {} asks the server to take it for another method",
+                request.method
+            ),
+            "send the method itself",
+        )
+    }
+
     /// A deny entry hit.
     pub(crate) fn denied(&self, service: &Service, request: &Request<'_>) -> Refusal {
         Refusal::new(

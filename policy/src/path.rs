@@ -51,6 +51,16 @@ pub enum PathError {
 }
 
 const MAX_TARGET: usize = 16_384;
+/// Names of query parameters by which frameworks take a method other than the request's, in lower
+/// case and with `-` for `_`.
+const METHOD_OVERRIDES: &[&str] = &[
+    "-method",
+    "-httpmethod",
+    "$httpmethod",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+];
 /// The last segment of every path that git pushes to.
 pub(crate) const RECEIVE_PACK: &str = "git-receive-pack";
 
@@ -127,6 +137,18 @@ impl<'a> Target<'a> {
             .is_some_and(|last| last.eq_ignore_ascii_case(RECEIVE_PACK))
     }
 
+    /// Whether the query asks a framework behind the gate to take the request for one of another
+    /// method (`_method` and its kin).
+    pub(crate) fn overrides_the_method(&self) -> bool {
+        let name = |part: &str| {
+            let name = part.split('=').next().unwrap_or(part);
+            let name = unescaped(name).to_ascii_lowercase().replace('_', "-");
+            METHOD_OVERRIDES.contains(&name.as_str())
+        };
+        self.query
+            .is_some_and(|query| query.split(['&', ';']).any(name))
+    }
+
     /// The raw query, without its `?`.
     #[must_use]
     pub fn query(&self) -> Option<&'a str> {
@@ -183,6 +205,24 @@ fn without_parameters<'a>(piece: &Piece<'a>) -> Piece<'a> {
         Cow::Borrowed(text) => Cow::Borrowed(text.split(';').next().unwrap_or(text)),
         Cow::Owned(text) => Cow::Owned(text.split(';').next().unwrap_or(text).to_owned()),
     }
+}
+
+/// Escapes of a query's name decoded once; what is no escape stays as it is.
+fn unescaped(text: &str) -> String {
+    let raw = text.as_bytes();
+    let mut bytes = Vec::with_capacity(raw.len());
+    let mut at = 0;
+    while let Some(&byte) = raw.get(at) {
+        at += 1;
+        match raw.get(at..at + 2).and_then(hex) {
+            Some(value) if byte == b'%' => {
+                bytes.push(value);
+                at += 2;
+            }
+            Some(_) | None => bytes.push(byte),
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 fn hex(digits: &[u8]) -> Option<u8> {

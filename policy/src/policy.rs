@@ -156,6 +156,10 @@ impl Policy {
         let method = Method::parse(request.method).ok_or_else(|| explain.odd_method(request))?;
         let target = Target::parse(request.target).map_err(malformed)?;
 
+        if target.overrides_the_method() {
+            return Err(explain.overridden_method(request));
+        }
+
         // Deny first, over every service of this authority: nothing can switch it off.
         let denying = listed
             .iter()

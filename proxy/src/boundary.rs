@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
 
 /// A status older than this is not believed.
 pub const FRESH_FOR: Duration = Duration::from_secs(5);
@@ -133,6 +134,7 @@ pub struct Boundary {
     source: Source,
     owner: u32,
     last: Mutex<Option<(Instant, Result<BoundaryProof, BoundaryProblem>)>>,
+    proven: watch::Sender<bool>,
 }
 
 impl Boundary {
@@ -143,6 +145,7 @@ impl Boundary {
             source,
             owner: 0,
             last: Mutex::new(None),
+            proven: watch::Sender::new(true),
         }
     }
 
@@ -167,7 +170,16 @@ impl Boundary {
         }
         let answer = here().and_then(|here| read(path, self.owner, &here));
         *last = Some((Instant::now(), answer.clone()));
+        let now = answer.is_ok();
+        self.proven
+            .send_if_modified(|before| std::mem::replace(before, now) != now);
         answer
+    }
+
+    /// Tells when an answer of [`Boundary::check`] differs from the one before. Somebody has to ask.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<bool> {
+        self.proven.subscribe()
     }
 
     /// Where the proof comes from.

@@ -48,6 +48,7 @@ where
         () = client.closed() => {}
         () = pulse.stopped(idle) => {}
         () = forbidden(&gate, &client, &live) => {}
+        () = unproven(&gate, &live) => {}
         () = outer(&gate, &client, io, &pulse, &live) => {}
     }
 }
@@ -61,6 +62,18 @@ async fn forbidden(gate: &Gate, client: &Client, live: &Live) {
             if !live.still_permitted(&policy) {
                 return;
             }
+        }
+    }
+    std::future::pending().await
+}
+
+/// Ends when the boundary is lost while something is going on by a permit. A request that begins
+/// later is refused, which is told.
+async fn unproven(gate: &Gate, live: &Live) {
+    let mut proven = gate.boundary.changes();
+    while proven.changed().await.is_ok() {
+        if !*proven.borrow_and_update() && live.is_on() {
+            return;
         }
     }
     std::future::pending().await

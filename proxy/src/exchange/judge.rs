@@ -9,12 +9,16 @@ use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
+use tokio::time::timeout;
 
 use super::{Channel, malformed};
 use crate::classify;
 use crate::inject::Injection;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
 use crate::policies::LoadedPolicy;
+
+/// The whole body of git's probe before a large push.
+const PROBE: &[u8] = b"0000";
 
 /// A refusal on its way to the client, and the push it refuses if that is what it does.
 pub(super) struct No {
@@ -90,7 +94,10 @@ pub(super) async fn judge(
             Decision::Refuse(refusal) => return Err(No { refusal, push }),
             Decision::Inspect(Inspection::ReceivePack) if prefix.is_none() => {
                 let most = gate.config.limits.push_commands_bytes;
-                let (seen, read) = push_commands(parts, body, most).await?;
+                let reading = push_commands(parts, body, most);
+                let (seen, read) = timeout(gate.config.limits.head_timeout, reading)
+                    .await
+                    .map_err(|_| late())??;
                 prefix = Some(seen);
                 (facts, push) = match read {
                     Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
@@ -106,6 +113,14 @@ pub(super) async fn judge(
             }
         }
     }
+}
+
+fn late() -> Refusal {
+    Refusal::new(
+        Code::ClientTimeout,
+        "the command list of the push did not arrive in time",
+        "send the push without a pause",
+    )
 }
 
 /// The policy at this moment, if the boundary is proven at this moment.
@@ -139,6 +154,15 @@ async fn push_commands(
     let mut reader = Reader::default();
     loop {
         match reader.advance(&prefix) {
+            Progress::Done(commands) if commands.updates.is_empty() => {
+                let probe = prefix == PROBE && ends(body).await?;
+                let read = if probe {
+                    Ok(commands)
+                } else {
+                    Err("a command list without commands is followed by something".to_owned())
+                };
+                return Ok((prefix.into(), read));
+            }
             Progress::Done(commands) => return Ok((prefix.into(), Ok(commands))),
             Progress::Unreadable(reason) => return Ok((prefix.into(), Err(reason))),
             Progress::More if prefix.len() >= most => {
@@ -158,6 +182,18 @@ async fn push_commands(
                 let reason = "the push ended before its command list did".to_owned();
                 return Ok((prefix.into(), Err(reason)));
             }
+        }
+    }
+}
+
+/// Whether nothing more comes.
+async fn ends(body: &mut Incoming) -> Result<bool, Refusal> {
+    loop {
+        match body.frame().await {
+            None => return Ok(true),
+            Some(Ok(frame)) if frame.data_ref().is_none_or(Bytes::is_empty) => {}
+            Some(Ok(_)) => return Ok(false),
+            Some(Err(_)) => return Err(malformed("the body of the push broke off")),
         }
     }
 }

@@ -55,6 +55,12 @@ impl Live {
         }
     }
 
+    /// Whether something is going on by a permit.
+    pub fn is_on(&self) -> bool {
+        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some()
+    }
+
     pub(super) fn over(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

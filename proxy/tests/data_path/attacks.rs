@@ -201,6 +201,111 @@ async fn what_an_agent_puts_before_an_at_sign_is_not_recorded() {
     assert_eq!(stand.refusals().len(), 3, "{log}");
 }
 
+#[tokio::test]
+async fn only_the_bare_probe_is_a_push_without_commands() {
+    let upstream = Upstream::start(GIT).await;
+    let stand = Stand::new(&upstream, &git_policy(&upstream, "refs/heads/agent/*"));
+    let (zero, one) = ("0".repeat(40), "1".repeat(40));
+    let line = format!("{zero} {one} refs/heads/main\0 report-status");
+    let command = format!("{:04x}{line}0000PACK", line.len() + 4);
+    let shallow = format!("0034shallow {one}");
+    let head = format!("POST /acme/web.git/git-receive-pack HTTP/1.1\r\nHost: {GIT}\r\n");
+    let whole = |body: &str| format!("{head}Content-Length: {}\r\n\r\n{body}", body.len());
+    let chunked = |parts: &[&str]| {
+        let chunks: String = parts
+            .iter()
+            .map(|part| format!("{:x}\r\n{part}\r\n", part.len()))
+            .collect();
+        format!("{head}Transfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n")
+    };
+    for request in [
+        whole(&format!("0000{command}")),
+        whole("0000PACK"),
+        whole("00000000"),
+        whole(&format!("{shallow}0000{command}")),
+        chunked(&["0000", &command]),
+        chunked(&["00", "00", "x"]),
+    ] {
+        let mut tls = stand.tunnel(GIT).await;
+        let answer = ask(&mut tls, &request).await;
+        assert_eq!(code(&answer), "could_not_inspect", "{request}: {answer}");
+    }
+    assert!(upstream.is_untouched(), "{}", upstream.text());
+    for request in [whole("0000"), chunked(&["0000"]), chunked(&["00", "00"])] {
+        let mut tls = stand.tunnel(GIT).await;
+        let answer = ask(&mut tls, &request).await;
+        assert!(answer.ends_with("received 4"), "control: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_push_that_never_says_its_commands_is_given_up() {
+    let upstream = Upstream::start(GIT).await;
+    let policy = git_policy(&upstream, "refs/heads/agent/*");
+    let stand = Stand::with_limits(&upstream, &policy, "head_timeout_seconds = 1");
+    let mut tls = stand.tunnel(GIT).await;
+    let head = format!(
+        "POST /acme/web.git/git-receive-pack HTTP/1.1\r\nHost: {GIT}\r\nContent-Length: 500\r\n\r\n00"
+    );
+    let answer = ask(&mut tls, &head).await;
+    assert_eq!(code(&answer), "client_timeout", "{answer}");
+    assert!(upstream.is_untouched());
+}
+
+#[tokio::test]
+async fn a_lost_boundary_cuts_what_streams_and_refuses_what_comes() {
+    use std::os::unix::fs::MetadataExt;
+    let upstream = Upstream::start(HOST).await;
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("status.json");
+    let write = |ok: bool| {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+        let netns = std::fs::metadata("/proc/self/ns/net").unwrap().ino();
+        let clock = nix::time::clock_gettime(nix::time::ClockId::CLOCK_BOOTTIME).unwrap();
+        let status = serde_json::json!({
+            "version": 1, "ok": ok, "boot_id": boot.trim(), "netns": netns,
+            "boottime_ms": u64::try_from(std::time::Duration::from(clock).as_millis()).unwrap(),
+            "ruleset_hash": "x", "scope": "agents", "table": "t", "problem": null,
+        });
+        std::fs::write(&file, status.to_string()).unwrap();
+    };
+    write(true);
+    let boundary = format!("status = \"{}\"", file.display());
+    let stand = Stand::with(&upstream, &usual(&upstream), "", &boundary);
+    let mut idle = stand.tunnel(HOST).await;
+    let mut tls = stand.tunnel(HOST).await;
+    tls.write_all(get(HOST, "/v1/hang").as_bytes())
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    while !String::from_utf8_lossy(&seen).contains("first") {
+        let mut buffer = [0; 1024];
+        let read = tls.read(&mut buffer).await.unwrap();
+        assert!(
+            read > 0,
+            "control: the stream is alive while the boundary is"
+        );
+        seen.extend_from_slice(&buffer[..read]);
+    }
+    write(false);
+    until("the loss is noticed", || {
+        stand.gate.boundary.check().is_err()
+    })
+    .await;
+    let mut rest = Vec::new();
+    // A cut is an end without goodbye.
+    let _ = tls.read_to_end(&mut rest).await;
+    let answer = ask(&mut idle, &get(HOST, "/v1/x")).await;
+    assert_eq!(code(&answer), "boundary_not_proven", "{answer}");
+    until("the boundary is back", || {
+        write(true);
+        stand.gate.boundary.check().is_ok()
+    })
+    .await;
+    let answer = ask(&mut idle, &get(HOST, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+}
+
 /// A writer into memory.
 #[derive(Clone, Default)]
 struct Memory(Arc<Mutex<Vec<u8>>>);

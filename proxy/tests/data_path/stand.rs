@@ -70,6 +70,12 @@ impl Stand {
 
     /// With these lines under `[limits]`.
     pub(crate) fn with_limits(upstream: &Upstream, policy: &str, limits: &str) -> Self {
+        let boundary = "external = \"a test without a network of its own\"";
+        Self::with(upstream, policy, limits, boundary)
+    }
+
+    /// With these lines under `[limits]` and `[boundary]`.
+    pub(crate) fn with(upstream: &Upstream, policy: &str, limits: &str, boundary: &str) -> Self {
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(path("ca_of_upstream.pem"), &upstream.ca).unwrap();
@@ -101,7 +107,7 @@ directory = "{ca}"
 [audit]
 directory = "{audit}"
 [boundary]
-external = "a test without a network of its own"
+{boundary}
 [profile.default]
 policy = "{policy}"
 [credential.api]

@@ -569,3 +569,35 @@ fn a_runs_token_goes_only_where_the_boards_socket_is() {
     let problems = Policy::parse(wide, "p.toml").unwrap_err().to_string();
     assert!(problems.contains("p.toml:3: service[1].host"), "{problems}");
 }
+
+#[test]
+fn the_method_that_is_judged_is_the_one_that_is_meant() {
+    let policy = policy(
+        "[[service]]\nkind = \"http\"\nhost = \"api.example.com\"\nallow = [\"POST /x\", \"GET /x\"]\n",
+    );
+    let ask = |method: &str, query: &str| {
+        ask(
+            &policy,
+            method,
+            &format!("https://api.example.com/x?{query}"),
+        )
+    };
+    for query in [
+        "_method=DELETE",
+        "a=b&_METHOD=delete",
+        "%5fmethod=DELETE",
+        "a;_method=DELETE",
+        "$httpMethod=PUT",
+        "X-HTTP-Method-Override=PUT",
+        "x_http_method_override=PUT",
+        "_method",
+    ] {
+        for method in ["POST", "GET"] {
+            let code = ask(method, query).code();
+            assert_eq!(code, Some(Code::MethodRefused), "{method} {query}");
+        }
+    }
+    for query in ["method=DELETE", "a=_method", "my_method=x", "%zz=1", ""] {
+        assert!(ask("POST", query).permits(), "control: {query}");
+    }
+}
