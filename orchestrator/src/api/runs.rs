@@ -72,7 +72,7 @@ pub(super) async fn log(
     let run = board
         .store
         .read(move |db| {
-            let run = runs::get(db, &id)?;
+            let run = visible(runs::get(db, &id)?, &actor)?;
             match actor.run() {
                 Some(own) if own != run.id => Err(Refusal::forbidden(
                     "not_your_run",

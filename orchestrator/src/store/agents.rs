@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use super::journal::About;
-use super::{StoreError, Writer, new_id};
+use super::{StoreError, Writer, new_id, runs};
 use crate::model::agent::NewAgent;
 use crate::model::{Agent, AgentStatus, Company, Refusal, text};
 
@@ -160,7 +160,7 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent,
     Ok(agent)
 }
 
-/// Pauses, resumes or terminates an agent. A terminated agent stays so.
+/// Pauses, resumes or terminates an agent. A terminated agent stays so, and its live run is stopped.
 pub fn set_status(w: &mut Writer<'_>, id: &str, status: AgentStatus) -> Result<Agent, StoreError> {
     let agent = get(w, id, None)?;
     if agent.status == AgentStatus::Terminated && status != AgentStatus::Terminated {
@@ -179,6 +179,11 @@ pub fn set_status(w: &mut Writer<'_>, id: &str, status: AgentStatus) -> Result<A
         about,
         json!({ "agent": agent.id, "status": status }),
     )?;
+    if status == AgentStatus::Terminated
+        && let Some(run) = runs::live_of(w, &agent.id)?
+    {
+        runs::ask_cancel(w, &run)?;
+    }
     w.kick = true;
     get(w, id, None)
 }

@@ -174,3 +174,6 @@ fn again(error: &rusqlite::Error) -> rusqlite::Error {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -286,6 +286,17 @@ pub fn get(connection: &Connection, id: &str) -> Result<Run, StoreError> {
         .ok_or_else(|| Refusal::missing("run").into())
 }
 
+/// The live run of an agent.
+pub(super) fn live_of(connection: &Connection, agent: &str) -> Result<Option<String>, StoreError> {
+    Ok(connection
+        .prepare_cached(
+            "SELECT id FROM runs
+             WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
+        )?
+        .query_row([agent], |row| row.get(0))
+        .optional()?)
+}
+
 /// Runs, newest first, of a ticket or a company or all.
 pub fn list(
     connection: &Connection,

@@ -1,6 +1,6 @@
 //! What the scheduler looks at, gathered in one consistent read.
 
-use rusqlite::{Connection, OptionalExtension};
+use rusqlite::Connection;
 
 use super::{StoreError, agents, runs, tickets, wakes};
 use crate::model::Wake;
@@ -28,12 +28,7 @@ pub fn state(
 /// The facts of one wake.
 pub fn facts(connection: &Connection, wake: &Wake) -> Result<WakeFacts, StoreError> {
     let agent = agents::get(connection, &wake.agent, None)?;
-    let agent_run: Option<String> = connection
-        .prepare_cached(
-            "SELECT id FROM runs WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
-        )?
-        .query_row([&wake.agent], |row| row.get(0))
-        .optional()?;
+    let agent_run = runs::live_of(connection, &wake.agent)?;
     let ticket = match &wake.ticket {
         Some(id) => {
             let ticket = tickets::get(connection, id, None)?;

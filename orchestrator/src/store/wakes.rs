@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::{Value, json};
 
 use super::journal::About;
-use super::{StoreError, Writer, agents, new_id, tickets};
+use super::{StoreError, Writer, agents, new_id, runs, tickets};
 use crate::model::time::Millis;
 use crate::model::{Reason, Wake, WakeState};
 use crate::scheduler::admission::{self, Admission, Facts};
@@ -59,12 +59,7 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
     let waiting: i64 = w
         .prepare_cached("SELECT count(*) FROM wakes WHERE agent = ? AND state = 'queued'")?
         .query_row([&agent.id], |row| row.get(0))?;
-    let live: Option<String> = w
-        .prepare_cached(
-            "SELECT id FROM runs WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
-        )?
-        .query_row([&agent.id], |row| row.get(0))
-        .optional()?;
+    let live = runs::live_of(w, &agent.id)?;
     let depth = depth(w, ask.reason)?;
     let facts = Facts {
         reason: ask.reason,
@@ -151,13 +146,7 @@ pub fn on_demand(
     ticket: Option<String>,
     payload: Value,
 ) -> Result<Admission, StoreError> {
-    let live: Option<String> = w
-        .query_row(
-            "SELECT id FROM runs WHERE agent = ? AND status IN ('starting', 'running', 'ending')",
-            [agent],
-            |row| row.get(0),
-        )
-        .optional()?;
+    let live = runs::live_of(w, agent)?;
     let ticket = match ticket {
         None if live.is_none() => tickets::most_urgent(w, agent)?,
         given => given,
@@ -349,6 +338,9 @@ fn absorb(
     };
     let mut comments = waiting.comments;
     comments.extend_from_slice(more);
+    // Their ids sort by time.
+    comments.sort_unstable();
+    comments.dedup();
     let excess = comments.len().saturating_sub(64);
     comments.drain(..excess);
     w.prepare_cached(

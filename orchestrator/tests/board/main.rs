@@ -5,6 +5,8 @@
 
 mod api;
 mod heartbeat;
+mod hostile;
+mod limits;
 mod race;
 mod recovery;
 mod support;

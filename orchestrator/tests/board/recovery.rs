@@ -203,3 +203,54 @@ async fn a_crash_between_claim_and_start_parks_the_ticket_and_starts_nothing() {
     assert_eq!(world.issue(&ticket).await["status"], "blocked");
     assert!(world.engine.started().is_empty());
 }
+
+/// SIGKILL at every station of a start. Whatever exists then is gone before the ticket is parked;
+/// nothing starts a second time; the gate and the token are shut.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_station_of_a_start_leaves_no_process_no_token_and_no_second_run() {
+    for station in ["opened at the gate", "container made", "recorded"] {
+        let world = World::new().await;
+        let ada = world.agent("ada").await;
+        {
+            let mut machine = world.engine.0.lock().unwrap();
+            machine.slow = station == "opened at the gate";
+            machine.deaf = station == "container made";
+        }
+        let ticket = world
+            .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
+            .await;
+        let (run, token) = eventually("the run is open at the gate", || async {
+            let gate = world.gate.lock().unwrap();
+            let (run, token) = gate.tokens.iter().next()?;
+            Some((run.clone(), token.clone()))
+        })
+        .await;
+        if station != "opened at the gate" {
+            eventually(station, || async {
+                let exists = !world.engine.started().is_empty();
+                let recorded = world.run(&run).await["status"] == "running";
+                (exists && (recorded || station == "container made")).then_some(())
+            })
+            .await;
+        }
+        let mut world = world.killed_and_reborn().await;
+        {
+            let mut machine = world.engine.0.lock().unwrap();
+            machine.slow = false;
+            machine.deaf = false;
+        }
+        world.start();
+        assert_eq!(world.ended(&run).await["status"], "lost", "{station}");
+        world.at_rest().await;
+        assert_eq!(world.issue(&ticket).await["status"], "blocked", "{station}");
+        assert!(world.engine.0.lock().unwrap().alive.is_empty(), "{station}");
+        assert!(world.engine.started().len() <= 1, "{station}");
+        assert!(world.gate.lock().unwrap().open.is_empty(), "{station}");
+        let bearer = format!("Bearer {token}");
+        let headers = [("authorization", bearer.as_str())];
+        let late = world
+            .call("board.sock", "GET", "/api/agents/me", &headers, b"")
+            .await;
+        assert_eq!(late.status, 401, "{station}");
+    }
+}

@@ -33,6 +33,8 @@ pub(crate) struct Machine {
     pub(crate) stubborn: Vec<String>,
     /// Starts take until this is false again.
     pub(crate) slow: bool,
+    /// Starts exist, but their caller never hears of it.
+    pub(crate) deaf: bool,
     /// Refuse every start with this.
     pub(crate) refuse: Option<String>,
 }
@@ -88,13 +90,19 @@ impl Engine for Script {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         let (sender, receiver) = watch::channel(None);
-        let mut machine = self.0.lock().unwrap();
-        if let Some(why) = &machine.refuse {
-            return Err(EngineError::Refused(why.clone()));
+        let deaf = {
+            let mut machine = self.0.lock().unwrap();
+            if let Some(why) = &machine.refuse {
+                return Err(EngineError::Refused(why.clone()));
+            }
+            machine.started.push(spec);
+            machine.alive.push(run.to_string());
+            machine.exits.insert(run.to_string(), sender);
+            machine.deaf
+        };
+        if deaf {
+            std::future::pending::<()>().await;
         }
-        machine.started.push(spec);
-        machine.alive.push(run.to_string());
-        machine.exits.insert(run.to_string(), sender);
         let (script, id) = (self.clone(), run.to_string());
         Ok(Running::new(evidence(&run), receiver, move || {
             script.exit(&id, Exit::Signal(9))
