@@ -10,7 +10,7 @@ use super::{AuditError, Shared, State, WRITTEN_WITHIN, new_id, now};
 
 /// How often a failed log is tried again.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
-/// The longest wait for more company before a sync that is to be shared.
+/// A sync that is to be shared waits for company as long as the last one took, but no longer.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// What the thread is doing.
@@ -69,7 +69,7 @@ impl Shared {
     /// One write and one sync for all who wait now.
     fn sync<'s>(&'s self, mut state: Held<'s>, last: &mut Group) -> Held<'s> {
         if last.size > 1 {
-            let until = Instant::now() + (last.took / 2).min(GATHERING);
+            let until = Instant::now() + last.took.min(GATHERING);
             while state.waiters.len() < last.size && state.failed.is_none() && !state.stop {
                 let left = until.saturating_duration_since(Instant::now());
                 if left.is_zero() {
