@@ -231,7 +231,7 @@ pub fn redact_target(target: &str) -> String {
         Some((path, query)) => (path, Some(query)),
         None => (target, None),
     };
-    let mut out = String::new();
+    let mut out = String::with_capacity(target.len());
     escape_into(&mut out, &without_user(path));
     if let Some(query) = query {
         out.push('?');
