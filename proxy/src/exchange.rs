@@ -254,6 +254,11 @@ fn is_git(target: &str) -> bool {
         .any(|end| path.ends_with(end))
 }
 
+/// The refusal of a request whose end two readers could see in different places.
+pub fn ambiguous() -> Refusal {
+    malformed("the request's framing is ambiguous")
+}
+
 fn malformed(sentence: &str) -> Refusal {
     Refusal::new(
         Code::MalformedRequest,

@@ -3,9 +3,11 @@
 //! the refusal can be read inside it. What is not TLS is closed; there is no raw fallback.
 
 mod rejoined;
+mod seldom;
 
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -24,6 +26,7 @@ use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 
 use self::rejoined::Rejoined;
+use self::seldom::Seldom;
 use crate::classify::{self, Entry};
 use crate::entrance::client::Client;
 use crate::entrance::pulse::{Beating, Pulse};
@@ -43,12 +46,18 @@ where
     let io = Beating::new(io, pulse.clone());
     let live = Live::default();
     let idle = gate.config.limits.idle_timeout;
+    let guards = pin!(async {
+        tokio::select! {
+            biased;
+            () = client.closed() => {}
+            () = pulse.stopped(idle) => {}
+            () = forbidden(&gate, &client, &live) => {}
+            () = unproven(&gate, &live) => {}
+        }
+    });
     tokio::select! {
         biased;
-        () = client.closed() => {}
-        () = pulse.stopped(idle) => {}
-        () = forbidden(&gate, &client, &live) => {}
-        () = unproven(&gate, &live) => {}
+        () = Seldom::new(guards) => {}
         () = outer(&gate, &client, io, &pulse, &live) => {}
     }
 }
@@ -94,8 +103,9 @@ where
         }
     });
     let connection = server(gate).serve_connection(TokioIo::new(watched), service);
-    let Ok(parts) = connection.without_shutdown().await else {
-        return;
+    let parts = match connection.without_shutdown().await {
+        Ok(parts) => parts,
+        Err(error) => return unreadable(gate, client, None, &error),
     };
     let target = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
     let mut io = parts.io.into_inner().into_inner();
@@ -125,7 +135,11 @@ async fn enter(
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let (parts, body) = request.into_parts();
-    let entry = classify::entry(&parts).and_then(|entry| on_connect(&gate, &client, entry));
+    let entry = if framing.is_raised() {
+        Err(exchange::ambiguous())
+    } else {
+        classify::entry(&parts).and_then(|entry| on_connect(&gate, &client, entry))
+    };
     match entry {
         Ok(Entry::Connect(authority)) => {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(authority);
@@ -209,10 +223,15 @@ async fn intercept<IO>(
         let channel = &channel;
         async move { Ok::<_, Infallible>(exchange::serve(channel, request).await) }
     });
-    // How a client's connection ends is its own affair; what it asked for is on record.
-    let _ = server(gate)
+    let served = server(gate)
         .serve_connection(TokioIo::new(watched), service)
         .await;
+    // How a client's connection ends otherwise is its own affair; what it asked for is on record.
+    if let Err(error) = &served
+        && error.is_parse()
+    {
+        return unreadable(gate, client, Some(&channel.authority), error);
+    }
     if !asked.load(Ordering::Relaxed) {
         unopened(gate, client, &channel.authority, None);
     }
@@ -309,6 +328,29 @@ fn unopened(
     }
 }
 
+/// Records a request that hyper could not read and has answered itself. Its error names the kind of
+/// mistake and repeats nothing of the request.
+fn unreadable(gate: &Gate, client: &Client, inside: Option<&Authority>, error: &hyper::Error) {
+    if !error.is_parse() {
+        return;
+    }
+    let refusal = Refusal::new(
+        Code::MalformedRequest,
+        &format!("the request could not be read: {error}"),
+        "send a well-formed HTTP/1.1 request",
+    );
+    let target = inside.map(Authority::to_string);
+    let method = if inside.is_some() { "CONNECT" } else { "" };
+    note(
+        gate,
+        client,
+        &gate.new_id(),
+        &refusal,
+        method,
+        target.as_deref(),
+    );
+}
+
 /// Records a refusal outside an exchange.
 fn note(
     gate: &Gate,
@@ -319,7 +361,8 @@ fn note(
     target: Option<&str>,
 ) {
     let mut record = client.record(RecordKind::Refusal, id);
-    record.method = Some(method.chars().take(64).collect());
+    record.method =
+        Some(method.chars().take(64).collect()).filter(|method: &String| !method.is_empty());
     record.authority = target
         .filter(|_| method == "CONNECT")
         .and_then(|target| Authority::parse(target).ok())

@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
 use tokio::time::timeout;
 
-use super::{Channel, malformed};
+use super::{Channel, ambiguous, malformed};
 use crate::classify;
 use crate::inject::Injection;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
@@ -59,7 +59,7 @@ pub(super) async fn judge(
     known: &mut Known,
 ) -> Result<Allowed, No> {
     if channel.framing.is_raised() {
-        return Err(malformed("the request's framing is ambiguous").into());
+        return Err(ambiguous().into());
     }
     classify::inside(parts, channel.scheme, &channel.authority)?;
     classify::upgrade(&parts.headers)?;

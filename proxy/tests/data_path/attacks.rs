@@ -184,6 +184,55 @@ async fn a_flood_of_refusals_is_counted_and_never_let_through() {
 }
 
 #[tokio::test]
+async fn what_cannot_be_read_is_refused_and_on_record() {
+    let (upstream, stand) = usual_stand().await;
+    let host = format!("Host: {HOST}");
+    let long = "a".repeat(200_000);
+    let outside = [
+        format!("CONNECT {HOST}:443 HTTP/1.1\n{host}:443\n\n"),
+        format!("GET http://{HOST}/v1/x HTTP/1.1\n{host}\n\n"),
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        "GET /\r\n\r\n".to_owned(),
+        format!("GET http://{HOST}/\0 HTTP/1.1\r\n{host}\r\n\r\n"),
+    ];
+    let inside = [
+        format!("GET /v1/x HTTP/1.1\r\n{host}\r\nX: a\r\n b\r\n\r\n"),
+        format!("GET /v1/x HTTP/1.1\r\n{host}\r\nX: {long}\r\n\r\n"),
+        format!(
+            "GET /v1/x HTTP/1.1\r\n{host}\r\n{}\r\n",
+            "X: a\r\n".repeat(500)
+        ),
+        format!("POST /v1/x HTTP/1.0\r\n{host}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        format!("GET /v1/x HTTP/1.1\r\n{host}\r\nX: a\rY: b\r\n\r\n"),
+    ];
+    let mut before = 0;
+    for (request, in_tunnel) in outside
+        .iter()
+        .map(|request| (request, false))
+        .chain(inside.iter().map(|request| (request, true)))
+    {
+        let answer = if in_tunnel {
+            ask(&mut stand.tunnel(HOST).await, request).await
+        } else {
+            ask(&mut stand.open(1500), request).await
+        };
+        assert!(
+            answer.is_empty() || answer.starts_with("HTTP/1.1 4"),
+            "{answer}"
+        );
+        let short: String = request.chars().take(80).collect();
+        until(&short, || stand.refusals().len() > before).await;
+        before += 1;
+        assert_eq!(stand.refusals().len(), before, "once: {short}");
+        assert_eq!(stand.refusals()[before - 1], "malformed_request", "{short}");
+    }
+    assert!(upstream.is_untouched(), "{}", upstream.text());
+    let mut tls = stand.tunnel(HOST).await;
+    let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+}
+
+#[tokio::test]
 async fn what_an_agent_puts_before_an_at_sign_is_not_recorded() {
     let (_upstream, stand) = usual_stand().await;
     for request in [
