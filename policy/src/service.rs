@@ -1,5 +1,6 @@
 //! A service as the judgement sees it: kinds are gone, plain rules are left.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -31,6 +32,10 @@ pub struct ServiceView {
     pub destinations: Vec<Destination>,
     /// The file with the CA certificates that its upstreams must be signed by.
     pub ca_file: Option<String>,
+    /// The address that is dialled instead of resolving the host.
+    pub address: Option<SocketAddr>,
+    /// Whether its upstream must carry a certain public key, whoever vouches for it.
+    pub pinned: bool,
     /// The credential it injects.
     pub credential: Option<CredentialName>,
     /// What it allows, as `METHOD /path` lines.
@@ -99,6 +104,8 @@ impl Service {
             kind: self.kind.as_str().to_owned(),
             destinations: self.destinations.clone(),
             ca_file: self.reach.tls.ca_file.clone(),
+            address: self.reach.address,
+            pinned: self.reach.tls.pin.is_some(),
             credential: self.credential.clone(),
             allow: lines(&self.allow),
             deny: lines(&self.deny),

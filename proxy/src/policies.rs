@@ -61,6 +61,22 @@ pub enum PolicyError {
         /// The configuration file.
         config: String,
     },
+    /// Sent with a run by a peer that is no admin, it says itself who receives a credential.
+    #[error(
+        "{file}: service {service}: {host} may receive the credential {credential}, so where it is and \
+         how it proves itself is not for this policy to say\n  hint: remove address, ca_file and pin, or \
+         have the operator write the service into a profile's policy"
+    )]
+    Redirected {
+        /// What the policy is called.
+        file: String,
+        /// The service's id.
+        service: String,
+        /// The host that it leads elsewhere.
+        host: String,
+        /// The credential that would go there.
+        credential: CredentialName,
+    },
     /// It trusts certificates that cannot be had.
     #[error(
         "{file}: service {service}: ca_file {ca_file}: {problem}\n  hint: put the CA certificates \
@@ -310,12 +326,18 @@ impl Policies {
         reloaded
     }
 
-    /// A policy text sent by a peer that may, held to the same credential bindings.
+    /// A policy text sent by a peer that may, held to the same credential bindings. Unless the peer
+    /// is an admin, who could as well write a profile's policy, it cannot lead a credential's host to
+    /// another address or another key: a binding to a name is worth what stands behind the name.
     ///
     /// # Errors
     /// [`PolicyError`]
-    pub fn inline(&self, text: &str) -> Result<LoadedPolicy, PolicyError> {
-        parse(text, "inline", &self.config)
+    pub fn inline(&self, text: &str, admin: bool) -> Result<LoadedPolicy, PolicyError> {
+        let loaded = parse(text, "inline", &self.config)?;
+        if !admin {
+            unredirected(&loaded, &self.config)?;
+        }
+        Ok(loaded)
     }
 
     /// What status says.
@@ -381,6 +403,31 @@ fn parse(text: &str, name: &str, config: &Config) -> Result<LoadedPolicy, Policy
         hash: hash(text),
         name: name.to_owned(),
     })
+}
+
+/// No host to which a credential of this policy may go is led elsewhere by it.
+fn unredirected(loaded: &LoadedPolicy, config: &Config) -> Result<(), PolicyError> {
+    let own_way =
+        loaded.policy.services().iter().filter(|service| {
+            service.address.is_some() || service.ca_file.is_some() || service.pinned
+        });
+    for service in own_way {
+        for destination in &service.destinations {
+            let receives = loaded.policy.credentials().find(|(name, _)| {
+                let known = config.credentials.get(*name);
+                known.is_some_and(|known| known.covers(&destination.host))
+            });
+            if let Some((credential, _)) = receives {
+                return Err(PolicyError::Redirected {
+                    file: loaded.name.clone(),
+                    service: service.id.to_string(),
+                    host: destination.host.to_string(),
+                    credential: credential.clone(),
+                });
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Every `ca_file` must hold certificates that this process can read.

@@ -148,7 +148,11 @@ impl Runs {
             .map_err(RunError::Token)?;
         self.check(id, request, peer)?;
         let inline = match &request.policy {
-            Some(text) => Some(self.policies.inline(text).map_err(RunError::Policy)?),
+            Some(text) => Some(
+                self.policies
+                    .inline(text, peer.admin)
+                    .map_err(RunError::Policy)?,
+            ),
             None => None,
         };
         let lease = Duration::from_secs(request.lease_seconds.into());

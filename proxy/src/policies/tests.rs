@@ -4,7 +4,7 @@ const POLICY: &str = "version = 1\n[[service]]\nkind = \"http\"\nhost = \"api.ex
                       allow = [\"GET /**\"]\ncredential = \"example\"\n";
 
 struct Files {
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     policy: PathBuf,
     config: Arc<Config>,
 }
@@ -22,7 +22,7 @@ fn files(policy_text: &str) -> Files {
     );
     let config = Arc::new(Config::parse(&text, Path::new("proxy.toml")).unwrap());
     Files {
-        _directory: directory,
+        directory,
         policy,
         config,
     }
@@ -85,8 +85,12 @@ fn a_credential_must_exist_and_be_bound_to_where_it_would_go() {
 
     let inline = files(POLICY);
     let policies = Policies::load(Arc::clone(&inline.config)).unwrap();
-    assert!(policies.inline(POLICY).is_ok(), "control");
-    assert!(policies.inline(&POLICY.replace("api.", "evil.")).is_err());
+    assert!(policies.inline(POLICY, true).is_ok(), "control");
+    assert!(
+        policies
+            .inline(&POLICY.replace("api.", "evil."), true)
+            .is_err()
+    );
 }
 
 #[test]
@@ -126,4 +130,42 @@ fn a_reload_with_a_broken_file_keeps_the_old_policy_and_says_so() {
     assert!(policies.view()["default"].stale.is_none());
     assert!(changes.has_changed().unwrap());
     assert!(changes.borrow_and_update().policy.services().is_empty());
+}
+
+#[test]
+fn an_inline_policy_does_not_say_who_receives_a_credential() {
+    let files = files(POLICY);
+    let policies = Policies::load(Arc::clone(&files.config)).unwrap();
+    let pin = "pin = \"sha256/47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=\"\n";
+    let ca = files.directory.path().join("ca.pem");
+    let signed = rcgen::generate_simple_self_signed(vec!["x.example".to_owned()]).unwrap();
+    std::fs::write(&ca, signed.cert.pem()).unwrap();
+    let ways = [
+        pin.to_owned(),
+        "address = \"192.0.2.1:443\"\n".to_owned(),
+        format!("ca_file = \"{}\"\n", ca.display()),
+    ];
+    let other = |host: &str, way: &str| {
+        format!("[[service]]\nkind = \"http\"\nhost = \"{host}\"\n{way}allow = [\"GET /x\"]\n")
+    };
+    for way in &ways {
+        // On the credential's own service, and on another one for the same host.
+        let own = POLICY.replace("allow", &format!("{way}allow"));
+        let beside = format!("{own}{}", other("api.example.com", way));
+        for text in [&own, &beside] {
+            let said = policies
+                .inline(text, false)
+                .map(|_| ())
+                .unwrap_err()
+                .to_string();
+            assert!(said.contains("api.example.com may receive"), "{said}");
+            assert!(policies.inline(text, true).is_ok(), "control: an admin may");
+        }
+        let elsewhere = format!("{POLICY}{}", other("bare.example.com", way));
+        assert!(
+            policies.inline(&elsewhere, false).is_ok(),
+            "control: no credential goes there"
+        );
+    }
+    assert!(policies.inline(POLICY, false).is_ok(), "control");
 }
