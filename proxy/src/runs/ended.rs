@@ -20,7 +20,10 @@ pub(super) struct Ended {
     /// The highest epoch of each run that has ended.
     highest: HashMap<RunId, u64>,
     order: VecDeque<RunId>,
+    path: PathBuf,
     file: File,
+    /// Lines of the file.
+    lines: usize,
 }
 
 impl Ended {
@@ -41,8 +44,10 @@ impl Ended {
         }
         let file = rewrite(&path, &highest, &order)?;
         Ok(Self {
+            lines: order.len(),
             highest,
             order,
+            path,
             file,
         })
     }
@@ -58,9 +63,27 @@ impl Ended {
             return;
         }
         remember(&mut self.highest, &mut self.order, id, epoch);
+        if self.lines >= 2 * REMEMBERED {
+            self.shorten();
+        }
+        self.lines += 1;
         // Within this process the memory above decides; the file is for the next one.
         if let Err(problem) = writeln!(self.file, "{id} {epoch}") {
             tracing::error!("cannot remember over a restart that run {id} has ended: {problem}");
+        }
+    }
+
+    /// Begins the file anew: what is in it twice, or is remembered no more, must not fill the disk.
+    fn shorten(&mut self) {
+        match rewrite(&self.path, &self.highest, &self.order) {
+            Ok(file) => {
+                self.file = file;
+                self.lines = self.order.len();
+            }
+            Err(problem) => tracing::error!(
+                "cannot shorten {}, which grows meanwhile: {problem}",
+                self.path.display()
+            ),
         }
     }
 }
@@ -120,4 +143,30 @@ fn rewrite(
     file.write_all(text.as_bytes())?;
     std::fs::rename(&fresh, path)?;
     Ok(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_stays_bounded_and_keeps_the_highest_epochs() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut ended = Ended::load(directory.path()).unwrap();
+        let (often, once) = (
+            RunId::parse("often").unwrap(),
+            RunId::parse("once").unwrap(),
+        );
+        ended.add(&once, 7);
+        let last = u64::try_from(2 * REMEMBERED + 10).unwrap();
+        for epoch in 1..=last {
+            ended.add(&often, epoch);
+        }
+        let text = std::fs::read_to_string(directory.path().join(FILE)).unwrap();
+        assert!(text.lines().count() < 100, "{}", text.lines().count());
+        let again = Ended::load(directory.path()).unwrap();
+        assert_eq!(again.refuses(&often, last), Some(last + 1));
+        assert_eq!(again.refuses(&once, 7), Some(8));
+        assert_eq!(again.refuses(&often, last + 1), None, "control");
+    }
 }
