@@ -1,8 +1,8 @@
 //! Which uids a name means on this host: `/etc/passwd`, `/etc/subuid` and `/etc/subgid`.
 //!
 //! `newuidmap` lets a user become any uid of its subordinate ranges, so a user is never one uid
-//! alone. Group ids take no part in judging packets; their ranges are read so that a malformed
-//! file is noticed and `ranges_of` can report both.
+//! alone. Group ids take no part in judging packets, but whoever can enter a group that nobody
+//! looked at can use what that group may; both files are held to the same rule.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -154,8 +154,20 @@ impl Accounts {
     }
 
     /// Every (owner, owner's uid, range) of `/etc/subuid`; owners that do not exist are left out.
-    pub fn subordinate_owners(&self) -> impl Iterator<Item = (&str, u32, UidRange)> {
-        self.subuid.iter().filter_map(|entry| {
+    pub fn subuid_owners(&self) -> impl Iterator<Item = (&str, u32, UidRange)> {
+        self.owners(&self.subuid)
+    }
+
+    /// The same of `/etc/subgid`.
+    pub fn subgid_owners(&self) -> impl Iterator<Item = (&str, u32, UidRange)> {
+        self.owners(&self.subgid)
+    }
+
+    fn owners<'a>(
+        &'a self,
+        entries: &'a [Subordinate],
+    ) -> impl Iterator<Item = (&'a str, u32, UidRange)> {
+        entries.iter().filter_map(|entry| {
             let uid = entry
                 .owner
                 .parse()

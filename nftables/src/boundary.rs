@@ -22,6 +22,8 @@ pub enum BoundaryError {
     Status(#[from] StatusError),
     #[error("reading the system's state")]
     System(#[from] std::io::Error),
+    #[error("the accounts changed, and {0}; the watcher only shuts, so the former rules are kept")]
+    WouldOpen(String),
     #[error("the rules were loaded but do not read back as written:\n{}", list(.0))]
     NotAsWritten(Vec<Difference>),
 }

@@ -356,6 +356,9 @@ fn hint(error: &BoundaryError) -> Option<&'static str> {
         BoundaryError::Status(_) => {
             Some("only root may write the status file; is its directory on a writable disk?")
         }
+        BoundaryError::WouldOpen(_) => {
+            Some("if that is meant, portcullis-boundary apply loads the new rules")
+        }
         BoundaryError::NotAsWritten(_) => {
             Some("does another program change this table? see docs/boundary.md")
         }

@@ -106,8 +106,11 @@ pub fn guard_left(table: &str) -> Result<bool, NetlinkError> {
         .is_some())
 }
 
+/// How the name of a guard ends.
+pub(crate) const GUARD: &str = "-guard";
+
 fn guard_name(table: &str) -> String {
-    format!("{table}-guard")
+    format!("{table}{GUARD}")
 }
 
 fn commit(ruleset: &Ruleset) -> Result<(), NetlinkError> {

@@ -156,6 +156,52 @@ impl Ruleset {
         Ok(ruleset)
     }
 
+    /// What this ruleset would let through that `before` refuses, in words; `None` when it is at
+    /// least as shut.
+    pub fn opens_beyond(&self, before: &Ruleset) -> Option<String> {
+        let covered = |ranges: &[UidRange], name| {
+            let now = self.intervals(name);
+            let open = ranges.iter().find(|range| !range.covered_by(now))?;
+            Some(format!("of uids {open} not all would be shut any more"))
+        };
+        let shut = before
+            .sets
+            .iter()
+            .find_map(|set| covered(before.intervals(set.name), set.name));
+        let rules = |ruleset: &Ruleset, accepting: bool| -> Vec<(&'static str, Rule)> {
+            let all = ruleset
+                .chains
+                .iter()
+                .flat_map(|chain| chain.rules.iter().map(|rule| (chain.name, rule.clone())));
+            all.filter(|(_, rule)| (rule.terms.last() == Some(&Term::Accept)) == accepting)
+                .collect()
+        };
+        let missing = |held: &[(&'static str, Rule)], wanted: Vec<(&'static str, Rule)>| {
+            // Exceptions are numbered in their comments; what they do is in the terms.
+            wanted.into_iter().find(|(chain, rule)| {
+                !held
+                    .iter()
+                    .any(|(other, held)| other == chain && held.terms == rule.terms)
+            })
+        };
+        let accept = || missing(&rules(before, true), rules(self, true));
+        let refuse = || missing(&rules(self, false), rules(before, false));
+        shut.or_else(|| {
+            accept().map(|(_, rule)| format!("{:?} would be a new opening", rule.comment))
+        })
+        .or_else(|| {
+            refuse().map(|(_, rule)| format!("{:?} would be gone or another", rule.comment))
+        })
+    }
+
+    fn intervals(&self, name: &str) -> &[UidRange] {
+        let set = self.sets.iter().find(|set| set.name == name);
+        match set.map(|set| &set.elements) {
+            Some(Elements::Intervals(ranges)) => ranges,
+            Some(Elements::Dynamic { .. }) | None => &[],
+        }
+    }
+
     /// SHA-256 of the rendered text, in hex: names this ruleset in status files and audit logs.
     pub fn hash(&self) -> String {
         let digest = Sha256::digest(crate::render::text(self).as_bytes());

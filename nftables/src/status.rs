@@ -120,10 +120,14 @@ impl Status {
         name.push(format!(".{}.tmp", std::process::id()));
         let temporary = directory.join(name);
         let store = || {
+            // Left by a crash, or a link that somebody put in its place.
+            match std::fs::remove_file(&temporary) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
             let mut file = std::fs::OpenOptions::new()
                 .write(true)
-                .create(true)
-                .truncate(true)
+                .create_new(true)
                 .mode(0o644)
                 .open(&temporary)?;
             file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
@@ -205,6 +209,22 @@ mod tests {
         );
         let left: Vec<_> = std::fs::read_dir(path.parent().unwrap()).unwrap().collect();
         assert_eq!(left.len(), 1, "no temporary file stays behind");
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_replaced_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("status.json");
+        let victim = directory.path().join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        let temporary = format!("status.json.{}.tmp", std::process::id());
+        for link in [&path, &directory.path().join(temporary)] {
+            std::os::unix::fs::symlink(&victim, link).unwrap();
+        }
+        let status = Status::now(None, "agents", "portcullis", None).unwrap();
+        status.write(&path).unwrap();
+        assert_eq!(Status::read(&path).unwrap(), status);
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
     }
 
     #[test]

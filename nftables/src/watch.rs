@@ -1,5 +1,7 @@
 //! Keeps the boundary standing: listens for rule changes, checks every second anyway, re-asserts
-//! on drift, and says so. Never removes anything, also not at its end.
+//! on drift, and says so. Never removes anything, also not at its end, and never opens anything:
+//! a user that was deleted and made anew has another uid, while programs may still run under the old
+//! one. Only `apply` loads rules that let more through than those in force.
 
 use std::time::{Duration, Instant};
 
@@ -111,12 +113,19 @@ impl Watcher<'_> {
         }
     }
 
-    /// When the wanted ruleset cannot be built, the last good one is kept in force; the failure
-    /// is reported all the same, and the gate closes on it.
+    /// When the wanted ruleset cannot be built, or would open something, the last good one is kept
+    /// in force; the failure is reported all the same, and the gate closes on it.
     fn check(&mut self, tell: &mut impl FnMut(Event)) -> Result<(), BoundaryError> {
         let wanted = boundary::ruleset(self.config);
         let (ruleset, failure) = match (wanted, &self.last) {
-            (Ok(ruleset), _) => (ruleset, None),
+            (Ok(wanted), Some(last)) => match wanted.opens_beyond(last) {
+                // Somebody has applied it: that was a person's decision.
+                Some(what) if !verify::verify(&wanted)?.is_empty() => {
+                    (last.clone(), Some(BoundaryError::WouldOpen(what)))
+                }
+                Some(_) | None => (wanted, None),
+            },
+            (Ok(wanted), None) => (wanted, None),
             (Err(error), Some(last)) => (last.clone(), Some(error)),
             (Err(error), None) => return Err(error),
         };

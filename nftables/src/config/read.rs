@@ -138,7 +138,7 @@ impl Reader<'_> {
 
     fn table_name(&mut self, table: &DeTable<'_>) -> Option<String> {
         let hint = "a name such as \"portcullis\": letters, digits, - and _, a letter first, at \
-                    most 31";
+                    most 31, not ending in -guard";
         let Some(value) = table.get("table") else {
             return Some("portcullis".to_owned());
         };
@@ -147,7 +147,9 @@ impl Reader<'_> {
             && name.starts_with(|c: char| c.is_ascii_alphabetic())
             && name
                 .chars()
-                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_');
+                .all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+            // That is what stands in while another table is replaced, and is removed afterwards.
+            && !name.ends_with(crate::netlink::GUARD);
         if !good {
             self.problem(
                 value,

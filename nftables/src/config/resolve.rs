@@ -44,12 +44,14 @@ impl Config {
 
     fn agent_ranges(&self, accounts: &Accounts, problems: &mut Diagnostics) -> Vec<UidRange> {
         let mut ranges = Vec::new();
+        let mut groups = Vec::new();
         for (index, entry) in self.agents.iter().enumerate() {
             let key = format!("agents[{index}]");
             let mine = match &entry.value {
                 Agents::Range(range) => vec![*range],
                 Agents::User(user) => match uid(user, accounts) {
                     Some(uid) => {
+                        groups.extend(accounts.subordinate_gids(uid));
                         let mut mine = accounts.subordinate_uids(uid);
                         mine.push(UidRange::one(uid));
                         mine
@@ -84,11 +86,17 @@ impl Config {
             ranges.extend(mine);
         }
         let ranges = UidRange::merge(ranges);
-        for (owner, uid, range) in accounts.subordinate_owners() {
-            let shut = ranges.iter().any(|shut| shut.contains(uid));
-            if shut && !range.covered_by(&ranges) {
+        let groups = UidRange::merge([groups, ranges.clone()].concat());
+        let uncovered = |entry: &(&str, u32, UidRange), covered: &[UidRange]| {
+            let (_, uid, range) = entry;
+            ranges.iter().any(|shut| shut.contains(*uid)) && !range.covered_by(covered)
+        };
+        let line = self.agents.first().map_or(0, |entry| entry.line);
+        for entry in accounts.subuid_owners() {
+            let (owner, uid, range) = entry;
+            if uncovered(&entry, &ranges) {
                 problems.add(
-                    self.agents.first().map_or(0, |entry| entry.line),
+                    line,
                     "agents",
                     format!(
                         "uid {uid} is shut but owns subordinate uids {range} (as {owner:?} in \
@@ -96,6 +104,24 @@ impl Config {
                     ),
                     format!(
                         "take the range away (usermod --del-subuids {range} {owner}), or list \
+                         the user by name or the range itself"
+                    ),
+                );
+            }
+        }
+        for entry in accounts.subgid_owners() {
+            let (owner, uid, range) = entry;
+            if uncovered(&entry, &groups) {
+                problems.add(
+                    line,
+                    "agents",
+                    format!(
+                        "uid {uid} is shut but owns subordinate gids {range} (as {owner:?} in \
+                         /etc/subgid), which no entry covers: newgidmap would lead into groups \
+                         that nobody looked at"
+                    ),
+                    format!(
+                        "take the range away (usermod --del-subgids {range} {owner}), or list \
                          the user by name or the range itself"
                     ),
                 );
@@ -119,7 +145,7 @@ impl Config {
                 "the gate and the agents must be different users",
             );
         }
-        for (owner, uid, range) in accounts.subordinate_owners() {
+        for (owner, uid, range) in accounts.subuid_owners() {
             if range.contains(gate) && uid != 0 {
                 problems.add(
                     self.proxy.line,

@@ -185,6 +185,120 @@ fn an_uncovered_subordinate_range_is_refused() {
 }
 
 #[test]
+fn subordinate_groups_are_held_to_the_same_rule() {
+    let with_groups = |text: &str, subgid: &str| {
+        let config = Config::parse(text, "b.toml").unwrap();
+        let accounts = Accounts::from_texts(PASSWD, "", subgid).unwrap();
+        Ruleset::build(&config, &accounts, jiff::Timestamp::UNIX_EPOCH)
+    };
+    for owner in ["other", "1550"] {
+        let line = format!("{owner}:200000:10\n");
+        let text = with_groups(GOOD, &line).unwrap_err().to_string();
+        assert!(
+            text.contains("gids 200000-200009") && text.contains("/etc/subgid"),
+            "{text}"
+        );
+    }
+    for more in ["\"200000-200009\"", "\"other\""] {
+        let covered = GOOD.replace("\"1500-1599\"", &format!("\"1500-1599\", {more}"));
+        assert!(with_groups(&covered, "other:200000:10\n").is_ok(), "{more}");
+    }
+    assert!(with_groups(GOOD, "unrelated:200000:10\n").is_ok());
+}
+
+#[test]
+fn a_table_cannot_be_named_like_the_guard_of_another() {
+    let named = |name: &str| GOOD.replace("\"portcullis\"", name);
+    let text = problems(&named("\"a-guard\""));
+    assert!(text.contains("a-guard"), "{text}");
+    assert!(Config::parse(&named("\"a-guards\""), "b.toml").is_ok());
+}
+
+/// What may come to be without anybody's decision: fewer openings, more shut.
+#[test]
+fn a_ruleset_knows_what_it_would_open() {
+    let build = |text: &str, passwd: &str, subuid: &str| {
+        let config = Config::parse(text, "b.toml").unwrap();
+        let accounts = Accounts::from_texts(passwd, subuid, "").unwrap();
+        Ruleset::build(&config, &accounts, jiff::Timestamp::UNIX_EPOCH).unwrap()
+    };
+    let named = |agents: &str, more: &str| {
+        format!(
+            "scope = \"agents\"\ngate_port = 3128\nproxy = \"gate\"\nagents = [{agents}]\n{more}"
+        )
+    };
+    let exception = |user: &str| {
+        format!(
+            "[[exception]]\nuser = {user}\ndestination = \"192.0.2.1:443\"\nreason = \"r\"\n\
+             expires = \"2999-01-01T00:00:00Z\"\n"
+        )
+    };
+    let before = build(
+        &named("\"agent\"", &exception("4000")),
+        PASSWD,
+        "agent:100000:10\n",
+    );
+    let moved = PASSWD.replace("agent:x:1000:", "agent:x:1001:");
+    assert_ne!(moved, PASSWD);
+    let another_gate = PASSWD.replace("gate:x:900:", "gate:x:901:");
+    let opening = [
+        (
+            "another uid",
+            build(
+                &named("\"agent\"", &exception("4000")),
+                &moved,
+                "agent:100000:10\n",
+            ),
+        ),
+        (
+            "fewer subordinates",
+            build(
+                &named("\"agent\"", &exception("4000")),
+                PASSWD,
+                "agent:100000:9\n",
+            ),
+        ),
+        (
+            "another exception",
+            build(
+                &named("\"agent\"", &exception("4001")),
+                PASSWD,
+                "agent:100000:10\n",
+            ),
+        ),
+        (
+            "another gate",
+            build(
+                &named("\"agent\"", &exception("4000")),
+                &another_gate,
+                "agent:100000:10\n",
+            ),
+        ),
+    ];
+    for (name, after) in opening {
+        assert!(after.opens_beyond(&before).is_some(), "{name}");
+    }
+    let shutting = [
+        ("the same", before.clone()),
+        (
+            "more subordinates",
+            build(
+                &named("\"agent\"", &exception("4000")),
+                PASSWD,
+                "agent:100000:11\n",
+            ),
+        ),
+        (
+            "no exception any more",
+            build(&named("\"agent\"", ""), PASSWD, "agent:100000:10\n"),
+        ),
+    ];
+    for (name, after) in shutting {
+        assert_eq!(after.opens_beyond(&before), None, "{name}");
+    }
+}
+
+#[test]
 fn the_gate_is_nobodys_alias() {
     let cases = [
         (GOOD.replace("\"gate\"", "0"), "", "root and nobody"),

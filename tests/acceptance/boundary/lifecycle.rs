@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tests::wait;
 
-use super::lab::{AGENT, GATE, Lab, PEER4, Running, status};
+use super::lab::{AGENT, GATE, Lab, PEER4, Running, SUBORDINATE, status};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 const TABLE: [&str; 2] = ["inet", "portcullis-lab"];
@@ -232,6 +232,44 @@ fn the_watcher_says_when_it_cannot_tell() {
     wait::until_true("the status recovers", || {
         status(&lab.status()).is_some_and(|status| status.ok)
     });
+}
+
+/// A user that was deleted and made anew has another uid, and what runs under the old one is still
+/// there: the watcher shuts it as before, until somebody decides otherwise.
+#[test]
+fn the_watcher_opens_nothing_and_an_apply_does() {
+    let lab = Lab::new("agents");
+    lab.write_config("agents", "");
+    let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+    let passwd = std::fs::read_to_string(lab.path("etc/passwd")).unwrap();
+    let moved = passwd.replace(&format!("lab-agent:x:{AGENT}:"), "lab-agent:x:61599:");
+    assert_ne!(moved, passwd);
+    std::fs::write(lab.path("etc/passwd"), moved).unwrap();
+    watch.until("the watcher only shuts");
+    let attempt = || lab.attempt(AGENT, &["tcp", PEER4, "443"]).outcome;
+    assert_eq!(attempt(), "refused");
+    assert!(
+        !wait::until("a status", || status(&lab.status())
+            .filter(|status| !status.ok))
+        .ok
+    );
+    // More to shut needs nobody's decision.
+    std::fs::write(lab.path("etc/passwd"), &passwd).unwrap();
+    watch.until("stands again");
+    let more = format!("lab-agent:{SUBORDINATE}:2000\n");
+    for file in ["etc/subuid", "etc/subgid"] {
+        std::fs::write(lab.path(file), &more).unwrap();
+    }
+    watch.until("another ruleset was due");
+    let late = SUBORDINATE + 1500;
+    assert_eq!(lab.attempt(late, &["tcp", PEER4, "443"]).outcome, "refused");
+
+    let moved = passwd.replace(&format!("lab-agent:x:{AGENT}:"), "lab-agent:x:61599:");
+    std::fs::write(lab.path("etc/passwd"), moved).unwrap();
+    watch.until("NOT PROVEN");
+    lab.boundary(&["apply"]).ok();
+    watch.until("stands again");
+    assert_eq!(attempt(), "reached", "the control: an apply opens");
 }
 
 fn fresh(lab: &Lab, after: u64) -> u64 {
