@@ -78,6 +78,16 @@ const HOP: &[&str] = &[
     "expect",
 ];
 
+/// Fields that say what a request is. They cross, but not a second time in another spelling.
+const SINGLE: &[&str] = &[
+    "host",
+    "content-length",
+    "content-type",
+    "content-encoding",
+    "range",
+    "accept",
+];
+
 const REQUEST_PREFIXES: &[&str] = &[
     "proxy-",
     "x-forwarded-",
@@ -112,6 +122,17 @@ pub fn request(headers: &mut HeaderMap) {
             || HOP.contains(&name)
     });
     headers.remove(header::HOST);
+    let doubles: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| {
+            let plain = plain(name.as_str());
+            plain != name.as_str() && SINGLE.contains(&&*plain)
+        })
+        .cloned()
+        .collect();
+    for name in doubles {
+        headers.remove(name);
+    }
 }
 
 /// Removes every field that a server could take for `name`, before the gate sets its own.
@@ -286,7 +307,15 @@ mod tests {
                 assert!(headers.is_empty(), "{name}");
             }
         }
+        for double in ["content_length", "content.type", "content_encoding"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(double, HeaderValue::from_static("own"));
+            request(&mut headers);
+            assert!(headers.is_empty(), "{double}");
+        }
         let plain_fields = [
+            ("content-length", "0"),
+            ("content-type", "x"),
             ("idempotency-key", "1"),
             ("x_trace", "1"),
             ("mcp-session-id", "1"),
