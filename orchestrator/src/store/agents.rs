@@ -87,7 +87,8 @@ pub fn company(
     let found = connection
         .prepare_cached(
             "SELECT id, name, prefix, created_at FROM companies
-             WHERE id = ?1 OR prefix = upper(?1) OR name = ?1",
+             WHERE id = ?1 OR prefix = upper(?1) OR name = ?1
+             ORDER BY id = ?1 DESC, prefix = upper(?1) DESC LIMIT 1",
         )?
         .query_row([reference], company_row)
         .optional()?;

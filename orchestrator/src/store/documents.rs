@@ -109,11 +109,7 @@ pub fn put(
         "UPDATE tickets SET updated_at = ? WHERE id = ?",
         params![w.now, ticket.id],
     )?;
-    let about = About {
-        company: Some(&ticket.company),
-        ticket: Some(&ticket.id),
-        run: None,
-    };
+    let about = About::of(&ticket);
     let facts = json!({ "key": key, "revision": revision, "number": number, "bytes": body.len() });
     w.note("document.written", about, facts)?;
     Ok((get(w, &ticket.id, key)?, existing.is_none()))

@@ -8,6 +8,7 @@ use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::{StoreError, Writer};
+use crate::model::Ticket;
 use crate::model::time::Millis;
 
 /// One thing that happened.
@@ -40,6 +41,17 @@ pub struct About<'a> {
     pub ticket: Option<&'a str>,
     /// About which run; the acting run when absent.
     pub run: Option<&'a str>,
+}
+
+impl<'a> About<'a> {
+    /// About a ticket, in the acting run.
+    pub(super) fn of(ticket: &'a Ticket) -> Self {
+        Self {
+            company: Some(&ticket.company),
+            ticket: Some(&ticket.id),
+            run: None,
+        }
+    }
 }
 
 /// The first entry that does not fit.

@@ -180,3 +180,26 @@ async fn a_full_or_locked_database_claims_nothing() {
     );
     assert_eq!(store.read(runs::holding).await.unwrap().len(), 1);
 }
+
+#[tokio::test]
+async fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state.db");
+    let old = Connection::open(&path).unwrap();
+    old.execute_batch(include_str!("schema/0001.sql")).unwrap();
+    old.execute_batch("PRAGMA application_id = 1347375700; PRAGMA user_version = 1")
+        .unwrap();
+    old.execute(
+        "INSERT INTO companies (id, name, prefix, created_at) VALUES ('i', 'Old', 'OLD', 1)",
+        [],
+    )
+    .unwrap();
+    drop(old);
+    let store = Store::open(&path).unwrap();
+    with_ticket(&store).await;
+    let companies = store.read(agents::companies).await.unwrap();
+    let names: Vec<&str> = companies.iter().map(|c| c.name.as_str()).collect();
+    assert_eq!(names, ["Old", "Acme"]);
+    drop(store);
+    assert!(Store::open(&path).is_ok(), "and only once");
+}

@@ -53,11 +53,7 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
     }
     if !changes.is_empty() {
         save(w, &after)?;
-        let about = About {
-            company: Some(&after.company),
-            ticket: Some(&after.id),
-            run: None,
-        };
+        let about = About::of(&after);
         w.note("ticket.changed", about, json!({ "changes": changes }))?;
     }
     let comment = match &patch.comment {

@@ -82,11 +82,7 @@ pub fn checkout(
     if changed == 0 {
         return Err(conflict(&ticket, holder).into());
     }
-    let about = About {
-        company: Some(&ticket.company),
-        ticket: Some(&ticket.id),
-        run: None,
-    };
+    let about = About::of(&ticket);
     w.note(
         "ticket.checked_out",
         about,
@@ -125,11 +121,7 @@ pub fn release(w: &mut Writer<'_>, reference: &str) -> Result<Ticket, StoreError
              checkout_run = NULL, updated_at = ? WHERE id = ?",
         params![status, w.now, ticket.id],
     )?;
-    let about = About {
-        company: Some(&ticket.company),
-        ticket: Some(&ticket.id),
-        run: None,
-    };
+    let about = About::of(&ticket);
     w.note(
         "ticket.released",
         about,

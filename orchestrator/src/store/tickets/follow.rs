@@ -23,11 +23,7 @@ pub fn park(w: &mut Writer<'_>, ticket: &Ticket, why: &str) -> Result<(), StoreE
     stamp(ticket, &mut after, w.now, Some(&unblock));
     let changes = differences(ticket, &after);
     save(w, &after)?;
-    let about = About {
-        company: Some(&after.company),
-        ticket: Some(&after.id),
-        run: None,
-    };
+    let about = About::of(&after);
     w.note(
         "ticket.parked",
         about,
@@ -89,11 +85,7 @@ fn free_waiting(w: &mut Writer<'_>, done: &Ticket) -> Result<(), StoreError> {
             after.status = Status::Todo;
             stamp(&waiting, &mut after, w.now, None);
             save(w, &after)?;
-            let about = About {
-                company: Some(&after.company),
-                ticket: Some(&after.id),
-                run: None,
-            };
+            let about = About::of(&after);
             let facts = json!({ "changes": differences(&waiting, &after), "blocker": done.id });
             w.note("ticket.changed", about, facts)?;
         }
