@@ -114,7 +114,7 @@ pub(super) fn write(
     ])?;
     w.prepare_cached("UPDATE tickets SET updated_at = ? WHERE id = ?")?
         .execute(params![w.now, ticket.id])?;
-    let about = About::of(&ticket);
+    let about = About::of(ticket);
     w.note(
         "comment.written",
         about,
