@@ -5,6 +5,7 @@
 //! `portcullis up` does for the orchestrator, and starts real containers as that account.
 
 mod exec;
+mod network;
 
 use std::fs;
 use std::io::{Read, Write};
@@ -35,19 +36,26 @@ impl Bench {
         let ids = 1_200_000_000 + uid % 4000 * 65_536;
         let range = format!("{ids}-{}", ids + 65_535);
         let (number, name) = (uid.to_string(), account.as_str());
-        Program::new("groupadd")
-            .args(["-g", &number, name])
-            .run()
-            .ok();
-        Program::new("useradd")
-            .args(["-r", "-M", "-d", "/nonexistent", "-s", "/usr/sbin/nologin"])
-            .args(["-u", &number, "-g", &number, name])
-            .run()
-            .ok();
-        Program::new("usermod")
-            .args(["--add-subuids", &range, "--add-subgids", &range, name])
-            .run()
-            .ok();
+        wait::until_true("a group", || {
+            let group = Program::new("groupadd").args(["-g", &number, name]);
+            group.run().status.success()
+        });
+        wait::until_true("an account", || {
+            Program::new("useradd")
+                .args(["-r", "-M", "-d", "/nonexistent", "-s", "/usr/sbin/nologin"])
+                .args(["-u", &number, "-g", &number, name])
+                .run()
+                .status
+                .success()
+        });
+        // The files are locked while another test writes them.
+        wait::until_true("subordinate ids", || {
+            Program::new("usermod")
+                .args(["--add-subuids", &range, "--add-subgids", &range, name])
+                .run()
+                .status
+                .success()
+        });
         let groups = subtree(name, uid);
         let directory = host::scratch();
         host::directory(&directory.path().join("state"), uid, 0o711);
@@ -115,8 +123,20 @@ impl Drop for Bench {
         for group in self.groups.iter().chain(&named(&self.account)) {
             remove_group(group);
         }
-        Program::new("userdel").arg(&self.account).run();
-        Program::new("groupdel").arg(&self.account).run();
+        // As above; whatever fails here must not hide why a test failed.
+        for tool in ["userdel", "groupdel"] {
+            let known = |database: &str| {
+                let entry = Program::new("getent").args([database, &self.account]);
+                entry.run().status.success()
+            };
+            for _attempt in 0..100 {
+                Program::new(tool).arg(&self.account).run();
+                if !known(if tool == "userdel" { "passwd" } else { "group" }) {
+                    break;
+                }
+                std::thread::sleep(std::time::Duration::from_millis(50));
+            }
+        }
     }
 }
 

@@ -126,7 +126,7 @@ impl Clone {
 
 /// Runs git as `owner`, with nothing in the caller's configuration able to run a program.
 fn git(owner: (u32, u32), directory: &Path, arguments: &[&str]) -> Result<String, ExecError> {
-    let mut command = Command::new("git");
+    let mut command = command(owner, directory);
     for setting in [
         "core.hooksPath=/dev/null",
         "core.fsmonitor=false",
@@ -140,18 +140,8 @@ fn git(owner: (u32, u32), directory: &Path, arguments: &[&str]) -> Result<String
     }
     command
         .args(arguments)
-        .current_dir(directory)
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .env("HOME", "/nonexistent")
         .env("GIT_CONFIG_GLOBAL", "/dev/null")
-        .env("GIT_CONFIG_NOSYSTEM", "1")
-        .env("GIT_TERMINAL_PROMPT", "0")
-        .env("LC_ALL", "C.UTF-8")
-        .stdin(Stdio::null());
-    if nix::unistd::Uid::effective().is_root() {
-        command.uid(owner.0).gid(owner.1);
-    }
+        .env("GIT_CONFIG_NOSYSTEM", "1");
     let doing = || format!("running git {}", arguments.first().unwrap_or(&""));
     let output = command.output().map_err(|source| ExecError::Io {
         doing: doing(),
@@ -164,6 +154,23 @@ fn git(owner: (u32, u32), directory: &Path, arguments: &[&str]) -> Result<String
     Ok(String::from_utf8_lossy(&output.stdout)
         .trim_end_matches('\n')
         .to_owned())
+}
+
+/// Git in `directory` as `owner`, with an environment of ours and otherwise its own configuration.
+pub(super) fn command(owner: (u32, u32), directory: &Path) -> Command {
+    let mut command = Command::new("git");
+    command
+        .current_dir(directory)
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+        .env("HOME", "/nonexistent")
+        .env("GIT_TERMINAL_PROMPT", "0")
+        .env("LC_ALL", "C.UTF-8")
+        .stdin(Stdio::null());
+    if nix::unistd::Uid::effective().is_root() {
+        command.uid(owner.0).gid(owner.1);
+    }
+    command
 }
 
 fn text(path: &Path) -> Result<&str, ExecError> {
@@ -186,6 +193,9 @@ fn give_to(path: &Path, (uid, gid): (u32, u32)) -> io::Result<()> {
     Ok(())
 }
 
+/// Bytes that a file may claim beyond (twice) what it takes on disk.
+const HOLES: u64 = 1024 * 1024;
+
 /// Opens a regular file without following a link in its last place; the run is over, so nothing
 /// changes under us, and every directory on the way has been checked to be one.
 fn open_plain(path: &Path) -> io::Result<fs::File> {
@@ -194,7 +204,15 @@ fn open_plain(path: &Path) -> io::Result<fs::File> {
         .read(true)
         .custom_flags(flags)
         .open(path)?;
-    if !file.metadata()?.is_file() {
+    let meta = file.metadata()?;
+    // Compressed data has no holes: whoever copies one copies terabytes of nothing.
+    if meta.len() > HOLES + 2 * 512 * meta.blocks() {
+        return Err(io::Error::other(format!(
+            "{} claims to be larger than it is",
+            path.display()
+        )));
+    }
+    if !meta.is_file() {
         return Err(io::Error::other(format!(
             "{} is not a regular file",
             path.display()
@@ -298,6 +316,21 @@ fn copy_objects(from: &Path, to: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn objects_that_are_no_plain_files_of_their_size_are_not_copied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+        fs::create_dir_all(from.join("pack")).unwrap();
+        fs::write(from.join("pack/pack-1.pack"), "real").unwrap();
+        symlink("/etc/hostname", from.join("pack/pack-2.pack")).unwrap();
+        copy_objects(&from, &to).unwrap();
+        assert_eq!(fs::read(to.join("pack/pack-1.pack")).unwrap(), b"real");
+        assert!(!to.join("pack/pack-2.pack").exists());
+        let hole = fs::File::create(from.join("pack/pack-3.pack")).unwrap();
+        hole.set_len(1 << 40).unwrap();
+        assert!(copy_objects(&from, &to).is_err(), "a terabyte of nothing");
+    }
 
     #[test]
     fn a_head_that_leads_elsewhere_is_refused() {

@@ -72,6 +72,71 @@ fn shut_in(prefix: &Path) -> String {
         .to_owned()
 }
 
+/// Trees of the system, in which no project lives.
+const SYSTEM: [&str; 17] = [
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/proc",
+    "/run",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/var/cache",
+    "/var/lib/portcullis",
+    "/var/log",
+    "/var/spool",
+];
+
+/// Places beneath them that people keep sources in.
+const SOURCES: [&str; 2] = ["/usr/src/", "/usr/local/src/"];
+
+/// Directories that hold other people's or other projects' files.
+const SHARED: [&str; 7] = [
+    "/media", "/mnt", "/opt", "/srv", "/tmp", "/var/lib", "/var/tmp",
+];
+
+/// Why `directory` (without links) may not become a workspace, if so.
+pub(super) fn unfit(directory: &Path, homes: &[&Path]) -> Option<&'static str> {
+    let mut homes = homes.iter().filter(|home| home.parent().is_some());
+    let source = SOURCES
+        .iter()
+        .any(|place| directory.to_string_lossy().starts_with(place));
+    let mut above = directory.ancestors();
+    if directory.parent().is_none() {
+        Some("is the whole system")
+    } else if !source && SYSTEM.iter().any(|tree| directory.starts_with(tree)) {
+        Some("belongs to the system")
+    } else if SHARED.iter().any(|place| Path::new(place) == directory) {
+        Some("holds more than one project")
+    } else if homes.clone().any(|home| home.starts_with(directory)) {
+        Some("is somebody's home, or holds one")
+    } else if homes.any(|home| hidden_in(home, directory)) && !directory.join(".git").exists() {
+        Some("holds somebody's settings")
+    } else if above.any(super::staging::is_repository)
+        || directory
+            .components()
+            .any(|part| part.as_os_str() == ".git")
+    {
+        Some("is inside a git directory, from which git takes commands")
+    } else {
+        None
+    }
+}
+
+fn hidden_in(home: &Path, directory: &Path) -> bool {
+    let first = directory
+        .strip_prefix(home)
+        .ok()
+        .and_then(|rest| rest.components().next());
+    first.is_some_and(|name| name.as_os_str().to_string_lossy().starts_with('.'))
+}
+
 fn prefix_of(library: &Path) -> PathBuf {
     let is_installed = library.ends_with(LIBRARY);
     let depth = Path::new(LIBRARY).components().count();
@@ -95,6 +160,47 @@ mod tests {
         )
         .unwrap();
         assert_eq!(shut_in(dir.path()), "x-exec");
+    }
+
+    #[test]
+    fn directories_of_the_system_of_people_and_of_git_are_no_workspaces() {
+        let dir = tempfile::tempdir().unwrap();
+        let bare = dir.path().join("bare");
+        std::fs::create_dir_all(bare.join("objects")).unwrap();
+        std::fs::create_dir_all(bare.join("hooks")).unwrap();
+        std::fs::write(bare.join("HEAD"), "").unwrap();
+        let homes = [Path::new("/home/me"), Path::new("/root"), Path::new("/")];
+        let bare_hooks = bare.join("hooks");
+        for bad in [
+            "/",
+            "/etc",
+            "/etc/cron.d",
+            "/usr/local/bin",
+            "/home",
+            "/home/me",
+            "/root",
+            "/home/me/.ssh",
+            "/home/me/.config/systemd/user",
+            "/tmp",
+            "/var/lib/portcullis/proxy",
+            "/srv/x/.git",
+            "/srv/x/.git/hooks",
+            bare.to_str().unwrap(),
+            bare_hooks.to_str().unwrap(),
+        ] {
+            assert!(unfit(Path::new(bad), &homes).is_some(), "{bad}");
+        }
+        for good in [
+            "/home/me/project",
+            "/srv/x",
+            "/work",
+            "/usr/src/linux",
+            "/var/lib/ci/build",
+            "/tmp/x",
+            dir.path().to_str().unwrap(),
+        ] {
+            assert_eq!(unfit(Path::new(good), &homes), None, "{good}");
+        }
     }
 
     #[test]

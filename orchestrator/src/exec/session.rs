@@ -12,7 +12,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::clone::Clone;
 use super::place::Place;
 use super::staging::{self, Staged};
-use super::summary::{self, Summary, say};
+use super::summary::{self, Summary, printable, say};
 use super::{ExecArgs, ExecError, OWN_FAILURE, changes};
 use crate::container::cgroup::CgroupRoot;
 use crate::container::slices::{self, Held, Slices};
@@ -80,7 +80,9 @@ impl Session {
             identity: Some(identity),
         };
         let slices = Slices::of_account(slices::directory(&place.state), &place.account)?;
-        sweep(&slices, &engine)?;
+        for gone in sweep(&slices, &engine)? {
+            recover(&place, &gone)?;
+        }
         let run = RunId::parse(&uuid::Uuid::now_v7().to_string())
             .map_err(|error| ExecError::Said(error.to_string()))?;
         let held = slices.acquire(run.as_str())?;
@@ -256,7 +258,8 @@ impl Session {
             Work::Mapped(staged) => {
                 let moved = staging::put_aside(&self.directory, &staged.absent, &aside)
                     .map_err(ExecError::io("moving files out of git's way"))?;
-                (changes::since(&self.directory, began), moved, Ok(None))
+                let changes = changes::since(&self.directory, began, staged.repository);
+                (changes, moved, Ok(None))
             }
             Work::Cloned(clone) => {
                 let branch = clone.hand_back(self.run.as_str());
@@ -288,7 +291,7 @@ impl Session {
             requests_unknown: None,
             changed: changes.files,
             changes_complete: changes.complete,
-            put_aside: put_aside.into_iter().map(PathBuf::from).collect(),
+            put_aside,
             branch: branch?,
         };
         match self.runtime.block_on(self.gate.audit(&self.run)) {
@@ -357,21 +360,18 @@ fn workspace_directory() -> Result<PathBuf, ExecError> {
     let directory = std::env::current_dir()
         .and_then(|path| path.canonicalize())
         .map_err(ExecError::io("finding the current directory"))?;
-    let is_a_home = |path: &Path| {
-        let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
-        passwd
-            .lines()
-            .filter_map(|line| line.split(':').nth(5))
-            .any(|home| Path::new(home) == path)
-    };
-    if directory.parent().is_none() || is_a_home(&directory) {
-        return Err(ExecError::Usage(format!(
-            "{} is the whole system or somebody's home, and would be writable inside\n  hint: go into the \
-             directory of the project",
+    let passwd = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let homes: Vec<&Path> = passwd
+        .lines()
+        .filter_map(|line| line.split(':').nth(5).map(Path::new))
+        .collect();
+    match super::place::unfit(&directory, &homes) {
+        None => Ok(directory),
+        Some(why) => Err(ExecError::Usage(format!(
+            "{} {why}, and would be writable inside\n  hint: go into the directory of the project",
             directory.display()
-        )));
+        ))),
     }
-    Ok(directory)
 }
 
 pub(super) fn identity(account: &str) -> Result<Identity, ExecError> {
@@ -400,7 +400,9 @@ fn prepare_state(place: &Place) -> Result<(), ExecError> {
 }
 
 /// Frees the slices of execs that died, once nothing of their runs is left.
-pub(super) fn sweep(slices: &Slices, engine: &LxcEngine) -> Result<(), ExecError> {
+/// Returns whose they were.
+pub(super) fn sweep(slices: &Slices, engine: &LxcEngine) -> Result<Vec<RunId>, ExecError> {
+    let mut freed = Vec::new();
     for (held, name) in slices.quarantined()? {
         let Ok(run) = RunId::parse(&name) else {
             continue;
@@ -414,7 +416,27 @@ pub(super) fn sweep(slices: &Slices, engine: &LxcEngine) -> Result<(), ExecError
         };
         if gone {
             slices.release(held)?;
+            freed.push(run);
         }
+    }
+    Ok(freed)
+}
+
+/// Does for a killed exec what it would have done at its end to keep tools of the host safe.
+fn recover(place: &Place, run: &RunId) -> Result<(), ExecError> {
+    let run = run.as_str();
+    let found = staging::recover(&place.staging(run), &place.put_aside(run))
+        .map_err(ExecError::io(format!("cleaning up after run {run}")))?;
+    if let Some((directory, moved)) = found {
+        let mut text = format!(
+            "portcullis exec: run {run} in {} had no proper end; look at what it changed there",
+            printable(&directory.to_string_lossy())
+        );
+        for path in moved {
+            text.push_str("\n  moved out of the way: ");
+            text.push_str(&printable(&path.to_string_lossy()));
+        }
+        say(&text);
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! What exec says at the end, on standard error: for people, or as one line of JSON.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::changes::Changed;
@@ -27,6 +27,7 @@ pub struct Summary {
     /// Whether the search for changed files reached its end.
     pub changes_complete: bool,
     /// Names that appeared where git or direnv would take commands from them, and were moved.
+    #[serde(serialize_with = "readable_all")]
     pub put_aside: Vec<PathBuf>,
     /// The branch that the work of `--clone` is on.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -154,10 +155,12 @@ fn more(lines: &mut Vec<String>, all: usize) {
 }
 
 /// Text from inside a container, with what could steer a terminal made visible (WRK-12).
-fn printable(text: &str) -> String {
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| {
-            let escaped = c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c);
+            // Controls, line and paragraph separators, and what turns or hides text.
+            let escaped = c.is_control()
+                || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e0fff}');
             let (plain, hidden) = if escaped {
                 (None, Some(c.escape_unicode()))
             } else {
@@ -168,10 +171,21 @@ fn printable(text: &str) -> String {
         .collect()
 }
 
-/// Exec's only voice: standard error, since standard output is the command's.
-#[allow(clippy::print_stderr, reason = "the voice of a command line program")]
+/// A path as JSON carries it. A name that is no text is shown as far as it is, because leaving it (or
+/// everything) out is what whoever chose the name wants.
+pub(super) fn readable<S: Serializer>(path: &Path, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_str(&path.to_string_lossy())
+}
+
+fn readable_all<S: Serializer>(paths: &[PathBuf], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(paths.iter().map(|path| path.to_string_lossy()))
+}
+
+/// Exec's only voice: standard error, since standard output is the command's. That nobody listens
+/// any more must not keep exec from its end.
 pub(super) fn say(text: &str) {
-    eprintln!("{text}");
+    use std::io::Write;
+    let _nobody_listens = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Now, as the kernel stamps files: seconds and nanoseconds of the epoch. Files are stamped with a
@@ -222,5 +236,49 @@ mod tests {
             !text.contains('\u{1b}') && text.contains("\\u{1b}[2J"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn no_name_that_a_run_chose_can_silence_or_garble_the_summary() {
+        use std::os::unix::ffi::OsStrExt;
+        let mut summary = Summary {
+            run: "r".into(),
+            exit: 0,
+            allowed: vec![],
+            refused: vec![],
+            requests_unknown: None,
+            changed: vec![],
+            changes_complete: true,
+            put_aside: vec![std::ffi::OsStr::from_bytes(b"x/\xff").into()],
+            branch: None,
+        };
+        let hostile = [
+            "a\nb",
+            "a\u{1b}]8;;",
+            "a\u{9b}",
+            "a\u{202e}",
+            "a\u{2066}",
+            "a\u{200b}",
+            "a\u{2028}",
+            "a\u{e0041}",
+        ];
+        let mut names: Vec<&[u8]> = hostile.iter().map(|name| name.as_bytes()).collect();
+        names.push(b"bin/\xff\xfe");
+        names.push("plain-ü".as_bytes());
+        for name in &names {
+            summary.changed.push(Changed {
+                path: std::ffi::OsStr::from_bytes(name).into(),
+                reason: crate::exec::Reason::Executable,
+            });
+        }
+        let json: Value = serde_json::from_str(&serde_json::to_string(&summary).unwrap()).unwrap();
+        assert_eq!(json["changed"].as_array().unwrap().len(), names.len());
+        assert_eq!(json["changed"][0]["path"], "a\nb");
+        let text = summary.text();
+        assert!(text.contains("plain-ü"), "{text}");
+        for name in hostile {
+            assert!(!text.contains(name), "{name:?} in {text:?}");
+        }
+        assert_eq!(text.lines().count(), 4 + names.len(), "{text}");
     }
 }

@@ -1,5 +1,7 @@
 //! `exec` on a person's repository, with a control socket that says yes to everything.
 
+mod plants;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
