@@ -7,9 +7,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Connections carried at once; more are answered and closed.
-pub const CONNECTIONS: usize = 512;
+pub const CONNECTIONS: usize = 480;
+
+/// Each takes two descriptors, of the 1,024 that a process has unless somebody gave it more.
+const _: () = assert!(2 * CONNECTIONS + 32 <= 1024);
+
+/// How long to wait for something to end when descriptors or memory have run out.
+const BREATH: Duration = Duration::from_millis(10);
 
 /// What a client hears when the gate's socket does not answer.
 const GATE_AWAY: &[u8] = b"HTTP/1.1 503 Portcullis gate is not answering\r\n\
@@ -47,14 +54,12 @@ fn serve(listener: TcpListener, gate: PathBuf, open: Arc<AtomicUsize>) {
         for client in listener.incoming() {
             let Ok(client) = client else {
                 // Out of descriptors or memory: let some connections end first.
-                thread::yield_now();
+                thread::sleep(BREATH);
                 continue;
             };
             let gate = gate.clone();
             let slot = Slot::take(&open);
-            let carried = thread::Builder::new()
-                .stack_size(128 * 1024)
-                .spawn(move || carry(client, &gate, slot));
+            let carried = small_thread().spawn(move || carry(client, &gate, slot));
             // No thread means no memory: the dropped socket tells the client.
             drop(carried);
         }
@@ -78,7 +83,7 @@ fn carry(mut client: TcpStream, gate: &Path, slot: Slot) {
 /// Copies until both directions have ended; the end of one is passed on as a half-close.
 fn both_ways(client: &TcpStream, gate: &UnixStream) {
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let upwards = small_thread().spawn_scoped(scope, || {
             let ended = io::copy(&mut &*client, &mut &*gate);
             // A broken direction breaks the other: nobody is left to read it.
             let how = if ended.is_ok() {
@@ -88,6 +93,10 @@ fn both_ways(client: &TcpStream, gate: &UnixStream) {
             };
             let _gone = gate.shutdown(how);
         });
+        // The command may use up the container's processes; one direction alone is of no use.
+        if upwards.is_err() {
+            return;
+        }
         let ended = io::copy(&mut &*gate, &mut &*client);
         let how = if ended.is_ok() {
             Shutdown::Write
@@ -99,6 +108,10 @@ fn both_ways(client: &TcpStream, gate: &UnixStream) {
             let _gone = gate.shutdown(Shutdown::Both);
         }
     });
+}
+
+fn small_thread() -> thread::Builder {
+    thread::Builder::new().stack_size(128 * 1024)
 }
 
 /// One of the [`CONNECTIONS`]; given back on drop.

@@ -94,3 +94,48 @@ fn a_gate_that_is_away_is_said_in_words() {
         "{answer}"
     );
 }
+
+#[test]
+fn clients_that_neither_write_nor_read_take_slots_and_no_more() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    // Clients, relay and gate are all this process.
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("gate.sock");
+    let gate = UnixListener::bind(&path).unwrap();
+    let (full, filled) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let peers: Vec<_> = gate.incoming().take(CONNECTIONS).collect();
+        full.send(()).unwrap();
+        released.recv().unwrap();
+        drop(peers);
+        let (mut peer, _) = gate.accept().unwrap();
+        peer.write_all(b"room").unwrap();
+    });
+    let bound = listen("127.0.0.1:0".parse().unwrap(), &path).unwrap();
+    let silent: Vec<TcpStream> = (0..CONNECTIONS).map(|_| dial(bound[0])).collect();
+    filled.recv().unwrap();
+    let ask = || {
+        let mut answer = String::new();
+        dial(bound[0]).read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask().starts_with("HTTP/1.1 429 "));
+    // The control: those that go make room for others.
+    drop(silent);
+    release.send(()).unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
+    loop {
+        let answer = ask();
+        if answer == "room" {
+            break;
+        }
+        assert!(answer.starts_with("HTTP/1.1 429 "), "{answer}");
+        assert!(
+            std::time::Instant::now() < deadline,
+            "no slot was given back"
+        );
+    }
+}
