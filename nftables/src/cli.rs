@@ -356,12 +356,10 @@ fn hint(error: &BoundaryError) -> Option<&'static str> {
         BoundaryError::Status(_) => {
             Some("only root may write the status file; is its directory on a writable disk?")
         }
-        BoundaryError::WouldOpen(_) => {
-            Some("if that is meant, portcullis-boundary apply loads the new rules")
-        }
-        BoundaryError::NotAsWritten(_) => {
-            Some("does another program change this table? see docs/boundary.md")
-        }
+        BoundaryError::WouldOpen(_) => Some("if that is meant, restart portcullis-boundary watch"),
+        BoundaryError::NotAsWritten(_) => Some(
+            "does another program change this table, or a watcher of older rules? see docs/boundary.md",
+        ),
         BoundaryError::Netlink(_) => {
             Some("is this kernel built with nf_tables, and its fib and reject modules?")
         }

@@ -1,7 +1,8 @@
 //! Keeps the boundary standing: listens for rule changes, checks every second anyway, re-asserts
 //! on drift, and says so. Never removes anything, also not at its end, and never opens anything:
 //! a user that was deleted and made anew has another uid, while programs may still run under the old
-//! one. Only `apply` loads rules that let more through than those in force.
+//! one. What lets more through than the rules in force waits for a restart of the watcher: somebody's
+//! decision.
 
 use std::time::{Duration, Instant};
 
@@ -119,11 +120,8 @@ impl Watcher<'_> {
         let wanted = boundary::ruleset(self.config);
         let (ruleset, failure) = match (wanted, &self.last) {
             (Ok(wanted), Some(last)) => match wanted.opens_beyond(last) {
-                // Somebody has applied it: that was a person's decision.
-                Some(what) if !verify::verify(&wanted)?.is_empty() => {
-                    (last.clone(), Some(BoundaryError::WouldOpen(what)))
-                }
-                Some(_) | None => (wanted, None),
+                Some(what) => (last.clone(), Some(BoundaryError::WouldOpen(what))),
+                None => (wanted, None),
             },
             (Ok(wanted), None) => (wanted, None),
             (Err(error), Some(last)) => (last.clone(), Some(error)),

@@ -237,7 +237,7 @@ fn the_watcher_says_when_it_cannot_tell() {
 /// A user that was deleted and made anew has another uid, and what runs under the old one is still
 /// there: the watcher shuts it as before, until somebody decides otherwise.
 #[test]
-fn the_watcher_opens_nothing_and_an_apply_does() {
+fn the_watcher_opens_nothing_until_it_is_restarted() {
     let lab = Lab::new("agents");
     lab.write_config("agents", "");
     let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
@@ -267,9 +267,10 @@ fn the_watcher_opens_nothing_and_an_apply_does() {
     let moved = passwd.replace(&format!("lab-agent:x:{AGENT}:"), "lab-agent:x:61599:");
     std::fs::write(lab.path("etc/passwd"), moved).unwrap();
     watch.until("NOT PROVEN");
-    lab.boundary(&["apply"]).ok();
-    watch.until("stands again");
-    assert_eq!(attempt(), "reached", "the control: an apply opens");
+    watch.signal_and_wait();
+    assert_eq!(attempt(), "refused");
+    let _watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+    assert_eq!(attempt(), "reached", "the control: a restart opens");
 }
 
 fn fresh(lab: &Lab, after: u64) -> u64 {
