@@ -268,6 +268,10 @@ impl Search<'_> {
             return Some(Reason::Repository);
         }
         if parents.contains(&".git") {
+            // What `git clone` puts there; no hook has such a name, so git never runs one.
+            if parents.last() == Some(&"hooks") && name.ends_with(".sample") {
+                return None;
+            }
             let commands = matches!(
                 name,
                 "config" | "config.worktree" | "commondir" | "gitdir" | "attributes"
@@ -313,6 +317,7 @@ mod tests {
         put("src/main.rs", 0o644);
         put("run.sh", 0o755);
         put(".git/hooks/pre-commit", 0o755);
+        put(".git/hooks/pre-push.sample", 0o755);
         put(".git/objects/ab/cdef", 0o444);
         put(".git/modules/m/config", 0o644);
         put("sub/.git/config", 0o644);
