@@ -208,6 +208,52 @@ mod tests {
     }
 
     #[test]
+    fn the_boundary_and_the_gate_read_the_boot_id_that_everybody_reads() {
+        let instance = instance(Some(8443));
+        for service in service::services(&instance) {
+            let unit = render(&instance, &service);
+            // A /proc of its own comes with any of these, and lacks what a container has mounted over it.
+            let own_proc = ["ProtectKernelTunables=yes", "ProtectProc=invisible"]
+                .iter()
+                .any(|line| unit.contains(line));
+            if own_proc && service.key != "stand-in" {
+                assert!(unit.contains("\nBindReadOnlyPaths=/proc/sys/kernel/random/boot_id\n"));
+            } else {
+                assert!(["orchestrator", "stand-in"].contains(&service.key));
+            }
+        }
+    }
+
+    #[test]
+    fn nothing_in_the_orchestrators_unit_keeps_newuidmap_from_its_privilege() {
+        let instance = instance(None);
+        // With a User=, systemd adds NoNewPrivileges= to each of these.
+        let filters = [
+            "NoNewPrivileges",
+            "LockPersonality",
+            "MemoryDenyWriteExecute",
+            "PrivateDevices",
+            "ProtectClock",
+            "ProtectHostname",
+            "ProtectKernel",
+            "RestrictAddressFamilies",
+            "RestrictNamespaces",
+            "RestrictRealtime",
+            "RestrictSUIDSGID",
+            "SystemCall",
+        ];
+        let taken = |key: &str| {
+            let services = service::services(&instance);
+            let service = services.iter().find(|service| service.key == key).unwrap();
+            render(&instance, service)
+                .lines()
+                .any(|line| filters.iter().any(|filter| line.starts_with(filter)))
+        };
+        assert!(!taken("orchestrator"));
+        assert!(taken("proxy"));
+    }
+
+    #[test]
     fn what_systemd_shows_is_read() {
         let up = parse(
             "ActiveState=active\nSubState=running\nMainPID=7\nNRestarts=2\nExecMainStartTimestamp=@1790000000\n",
