@@ -1,6 +1,8 @@
 //! Starting, stopping and asking after services, the same whether systemd or our own supervisor keeps them.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 
 use crate::file::{self, Access, FileError};
 use crate::instance::Instance;
@@ -94,11 +96,16 @@ pub fn not_ready(instance: &Instance, key: &str) -> Option<String> {
     ready::problem(instance, key)
 }
 
-/// Hash over what decides how a service runs: its command line, its programs and the content of its configuration.
+/// Hash over what decides how a service runs: its command line, its programs, the content of its configuration and,
+/// with systemd, its unit.
 ///
 /// # Errors
 /// When an input cannot be read.
-pub fn fingerprint(service: &Service) -> Result<String, FileError> {
+pub fn fingerprint(
+    instance: &Instance,
+    by_systemd: bool,
+    service: &Service,
+) -> Result<String, FileError> {
     let mut text = format!(
         "{:?} {:?} {:?}",
         service.arguments, service.user, service.bounding
@@ -110,7 +117,38 @@ pub fn fingerprint(service: &Service) -> Result<String, FileError> {
     for path in &service.inputs {
         text.push_str(&file::read(path)?);
     }
+    if by_systemd {
+        text.push_str(&file::read(&systemd::unit_path(instance, service.key))?);
+    }
     Ok(file::hash(text.as_bytes()))
+}
+
+/// Whether anything that decides how the unit of a service runs was changed when it ran already, or in the second it was
+/// started: the answer where nobody noted what it was started with, as at a boot.
+///
+/// # Errors
+/// When a file cannot be looked at.
+pub fn is_touched_since(
+    instance: &Instance,
+    service: &Service,
+    since: &str,
+) -> Result<bool, FileError> {
+    let Ok(since) = since.parse::<jiff::Timestamp>() else {
+        return Ok(true);
+    };
+    let unit = systemd::unit_path(instance, service.key);
+    let decisive = service.programs.iter().chain(&service.inputs);
+    one_changed_since(decisive.chain([&unit]), since.as_second())
+}
+
+fn one_changed_since<'a>(
+    mut paths: impl Iterator<Item = &'a PathBuf>,
+    second: i64,
+) -> Result<bool, FileError> {
+    paths.try_fold(false, |changed, path| {
+        let metadata = fs::metadata(path).map_err(FileError::new("look at", path))?;
+        Ok(changed || metadata.ctime() >= second)
+    })
 }
 
 /// Starts it; does not wait until it serves.
@@ -120,14 +158,21 @@ pub fn fingerprint(service: &Service) -> Result<String, FileError> {
 pub fn start(instance: &Instance, by_systemd: bool, service: &Service) -> Result<(), StepError> {
     if by_systemd {
         let path = systemd::fingerprint_path(instance, service.key);
-        file::write(&path, fingerprint(service)?.as_bytes(), Access::root(0o644))?;
+        let fingerprint = fingerprint(instance, true, service)?;
+        file::write(&path, fingerprint.as_bytes(), Access::root(0o644))?;
+        // A unit edited by hand counts from now on too.
+        Call::new("systemctl").arg("daemon-reload").run()?;
         Call::new("systemctl")
             .arg("restart")
             .arg(systemd::unit_name(instance, service.key))
             .run()?;
         return Ok(());
     }
-    Ok(supervise::start(instance, service, &fingerprint(service)?)?)
+    Ok(supervise::start(
+        instance,
+        service,
+        &fingerprint(instance, false, service)?,
+    )?)
 }
 
 /// Stops it and waits for its end. Returns whether it ran.
@@ -172,4 +217,26 @@ pub fn last_words(instance: &Instance, by_systemd: bool, key: &str) -> String {
         .collect::<String>()
         .trim_end()
         .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_changed_since_the_start_counts_and_one_from_before_does_not() {
+        let root = tempfile::tempdir().unwrap();
+        let paths = ["program", "config"].map(|name| root.path().join(name));
+        for path in &paths {
+            fs::write(path, "x").unwrap();
+        }
+        let changed = paths
+            .each_ref()
+            .map(|path| fs::metadata(path).unwrap().ctime());
+        let last = changed.into_iter().max().unwrap();
+        assert!(one_changed_since(paths.iter(), last).unwrap());
+        assert!(!one_changed_since(paths.iter(), last + 1).unwrap());
+        fs::remove_file(&paths[1]).unwrap();
+        assert!(one_changed_since(paths.iter(), last).is_err());
+    }
 }

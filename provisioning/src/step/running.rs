@@ -36,10 +36,18 @@ impl Step for Running {
         let problems = match control::health(&site.instance, site.systemd, self.key) {
             Health::Down(why) => vec![why],
             Health::Up(state) => {
-                let wanted = control::fingerprint(&service)?;
                 let mut problems = Vec::new();
-                if state.fingerprint.is_some_and(|running| running != wanted) {
-                    problems.push("its binary or configuration has changed".to_owned());
+                let changed = match state.fingerprint {
+                    Some(running) => {
+                        running != control::fingerprint(&site.instance, site.systemd, &service)?
+                    }
+                    None => {
+                        site.systemd
+                            && control::is_touched_since(&site.instance, &service, &state.since)?
+                    }
+                };
+                if changed {
+                    problems.push("its binary, configuration or unit has changed".to_owned());
                 }
                 problems.extend(control::not_ready(&site.instance, self.key));
                 problems
