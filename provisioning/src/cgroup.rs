@@ -1,7 +1,7 @@
 //! The control groups handed to the orchestrator's account, below which each run gets its own with its limits.
 //!
-//! With version 1 (or a mixed host) each controller has a tree of its own: `/sys/fs/cgroup/CONTROLLER/NAME`. With version
-//! 2 under systemd the unit's `Delegate=` does this; without systemd it is `/sys/fs/cgroup/NAME`.
+//! Under systemd the orchestrator's unit does this. Without it, with version 1 (or a mixed host) each controller has a
+//! tree of its own: `/sys/fs/cgroup/CONTROLLER/NAME`; with version 2 it is `/sys/fs/cgroup/NAME`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
