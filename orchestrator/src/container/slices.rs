@@ -216,6 +216,14 @@ impl Slice {
     }
 }
 
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing would not do: a child that another thread has forked and that has not yet begun
+        // its program keeps the lock alive. If this fails, the end of the process unlocks.
+        let _still_locked = self.file.unlock();
+    }
+}
+
 fn content(file: &mut File) -> io::Result<String> {
     let mut text = String::new();
     file.rewind()?;
