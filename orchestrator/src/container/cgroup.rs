@@ -3,7 +3,7 @@
 //! A run's group is a directory of its own beneath a subtree that was handed to the orchestrator's
 //! uid (version 1: one directory each under the memory and pids hierarchies; version 2: one under
 //! the unified hierarchy, systemd's `Delegate=yes`). The container's monitor starts inside it, alone, and LXC makes
-//! its own two groups beneath. Limits are LXC's to set, on the container's part; what cannot be
+//! its own two groups beneath. On version 2 it starts in a leaf, [`ENTRANCE`]. Limits are LXC's to set, on the container's part; what cannot be
 //! limited is refused before anything starts.
 
 use std::fs::{self, File, OpenOptions};
@@ -20,6 +20,14 @@ mod discover;
 
 /// The controllers that a run's limits need.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
+
+/// Where a run's monitor starts on version 2, beneath the run's group. LXC enables the controllers for the children of
+/// the group it was started in before it leaves it, which the kernel refuses while it is in there; of this name alone
+/// (liblxc 5: `prune_init_scope`) it takes the parent as the place to start from.
+const ENTRANCE: &str = "init.scope";
+
+/// What the kernel says a subtree's user must own, one name per line (since Linux 4.15).
+const DELEGATE: &str = "/sys/kernel/cgroup/delegate";
 
 /// Why runs cannot be limited here.
 #[derive(Debug, thiserror::Error)]
@@ -90,7 +98,10 @@ impl CgroupRoot {
             directories: self.of_run(name),
         };
         for directory in &group.directories {
-            let made = make(directory, owner);
+            let made = make(directory, owner).and_then(|()| match self {
+                Self::V1 { .. } => Ok(()),
+                Self::V2 { .. } => make(&directory.join(ENTRANCE), owner),
+            });
             if let Err(source) = made {
                 group.remove();
                 return Err(CgroupError::NotDelegated {
@@ -133,12 +144,16 @@ fn make(directory: &Path, owner: Option<(Uid, Gid)>) -> io::Result<()> {
         return Ok(());
     };
     chown(directory, Some(uid), Some(gid))?;
-    for file in [
+    // LXC leaves version 2 alone, limits and all, where one of the kernel's list is not its user's. An old kernel has
+    // no list, and then these are all.
+    let listed = fs::read_to_string(DELEGATE).unwrap_or_default();
+    let always = [
         "cgroup.procs",
         "tasks",
         "cgroup.subtree_control",
         "cgroup.threads",
-    ] {
+    ];
+    for file in always.into_iter().chain(listed.lines()) {
         let file = directory.join(file);
         if file.exists() {
             chown(&file, Some(uid), Some(gid))?;
@@ -161,7 +176,13 @@ impl RunGroup {
     /// The directories are gone or not ours.
     pub fn open_procs(&self) -> Result<Vec<OwnedFd>, CgroupError> {
         let open = |directory: &PathBuf| {
-            let path = directory.join("cgroup.procs");
+            let entrance = directory.join(ENTRANCE);
+            let place = if entrance.is_dir() {
+                &entrance
+            } else {
+                directory
+            };
+            let path = place.join("cgroup.procs");
             OpenOptions::new()
                 .write(true)
                 .open(&path)
@@ -250,4 +271,45 @@ fn children(directory: &Path) -> io::Result<Vec<PathBuf>> {
 /// A group that is removed while it is being read answers ENOENT or ENODEV.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A plain directory stands in for the hierarchy: what is looked at is which groups are made and joined.
+    fn joined(root: &CgroupRoot) -> (RunGroup, bool) {
+        let group = root.create("x", None).unwrap();
+        let entrance = group.directories[0].join(ENTRANCE);
+        let leaf = entrance.is_dir();
+        for directory in &group.directories {
+            let place = if leaf { &entrance } else { directory };
+            fs::write(place.join("cgroup.procs"), "").unwrap();
+        }
+        (group, leaf)
+    }
+
+    #[test]
+    fn a_monitor_starts_in_a_leaf_on_version_2_and_in_the_group_itself_on_version_1() {
+        let tree = tempfile::tempdir().unwrap();
+        let at = |name: &str| {
+            let path = tree.path().join(name);
+            fs::create_dir(&path).unwrap();
+            path
+        };
+        let v2 = CgroupRoot::V2 {
+            root: at("unified"),
+        };
+        let (group, leaf) = joined(&v2);
+        assert!(leaf);
+        assert_eq!(group.open_procs().unwrap().len(), 1);
+
+        let v1 = CgroupRoot::V1 {
+            memory: at("memory"),
+            pids: at("pids"),
+        };
+        let (group, leaf) = joined(&v1);
+        assert!(!leaf);
+        assert_eq!(group.open_procs().unwrap().len(), 2);
+    }
 }

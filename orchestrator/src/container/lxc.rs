@@ -130,7 +130,6 @@ impl LxcEngine {
             relay: &self.relay,
             seccomp: &seccomp,
             cgroups: &self.cgroups,
-            assembly: &directory.join("lxc/root"),
             usr_mounts: &usr_mounts(),
         };
         let written = config::render(spec, &fixed).and_then(|config| {
@@ -140,7 +139,7 @@ impl LxcEngine {
                 fs::write(path, text).map_err(failed)?;
                 fs::set_permissions(path, readable.clone()).map_err(failed)?;
             }
-            passable_directory(&lxc.join("root")).map_err(failed)?;
+            passable_directory(&lxc).map_err(failed)?;
             // The monitor's own place is the only one that it may write to.
             if let Some(Identity { uid, gid }) = self.identity {
                 chown(&lxc, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
