@@ -107,9 +107,9 @@ proptest! {
     /// Encoding any ordinary character changes nothing about how a path is read.
     #[test]
     fn encoding_is_neutral(path in "(/[a-z0-9_~-]{1,8}){1,4}", at in 0usize..40) {
-        let at = 1 + at % (path.len() - 1);
+        let ordinary: Vec<usize> = path.match_indices(|c| c != '/').map(|(at, _)| at).collect();
+        let at = ordinary[at % ordinary.len()];
         let byte = path.as_bytes()[at];
-        prop_assume!(byte != b'/');
         let encoded = format!("{}%{byte:02x}{}", &path[..at], &path[at + 1..]);
         let target = Target::parse(&encoded).unwrap();
         prop_assert_eq!(target.path(), path);

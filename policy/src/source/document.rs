@@ -122,7 +122,7 @@ impl<'a> Document<'a> {
         let mut services = Vec::new();
         for (key, value) in root.into_inner() {
             let name = key.get_ref().to_string();
-            let place = problems.place(&key.span(), name.clone());
+            let place = problems.place(&key.span(), as_written(&name));
             match name.as_str() {
                 "version" => version(&value, &place, problems),
                 "service" => services = read_services(value, &place, problems),
@@ -257,7 +257,8 @@ impl<'a> Table<'a> {
         self.entries
             .iter()
             .map(|(key, span, _)| {
-                let place = problems.place(span, format!("{}.{key}", self.place.path));
+                let path = format!("{}.{}", self.place.path, as_written(key));
+                let place = problems.place(span, path);
                 Field {
                     value: key.clone(),
                     place,
@@ -273,6 +274,16 @@ impl<'a> Table<'a> {
             problems.place(&span, format!("{}.{key}", self.place.path)),
             value,
         ))
+    }
+}
+
+/// A key as TOML has it: bare where that is possible, else in quotes, the empty one too.
+fn as_written(key: &str) -> String {
+    let bare = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if !key.is_empty() && key.bytes().all(bare) {
+        key.to_owned()
+    } else {
+        format!("\"{key}\"")
     }
 }
 

@@ -238,6 +238,26 @@ proptest! {
     }
 }
 
+/// Every problem has a key to show, however odd the key of the file is.
+#[test]
+fn odd_keys_are_shown_as_they_are_written() {
+    for (text, key) in [
+        ("[\"\"]\n", "\"\""),
+        ("\"a b\" = 1\n", "\"a b\""),
+        ("a-b_1 = 1\n", "a-b_1"),
+        (
+            "[[service]]\nkind = \"http\"\nhost = \"a.example.com\"\nallow = [\"GET /\"]\n\"\" = 1\n",
+            "service[1].\"\"",
+        ),
+    ] {
+        let found = problems(text);
+        assert!(
+            found.iter().any(|problem| problem.1 == key),
+            "{text}: {found:?}"
+        );
+    }
+}
+
 #[test]
 fn a_misspelt_kind_is_named_beside_the_missing_one() {
     let found = problems("version = 1\n[[service]]\nkidn = \"http\"\nhost = \"a.example.com\"\n");
