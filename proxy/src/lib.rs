@@ -24,6 +24,7 @@ pub mod exchange;
 mod flood;
 pub mod framing;
 pub mod gate;
+pub mod guarded;
 pub mod harden;
 #[allow(
     clippy::wildcard_enum_match_arm,
@@ -32,6 +33,7 @@ pub mod harden;
 pub mod identify;
 pub mod inject;
 pub mod inspect;
+pub mod openpgp;
 pub mod policies;
 pub mod refusal;
 pub mod runs;
