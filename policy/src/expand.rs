@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use crate::authority::Scheme;
 use crate::pattern::{Case, Entry};
-use crate::service::{Kind, Service};
+use crate::service::{Kind, Service, WEBSOCKET};
 
 /// The services as TOML, each of kind http except the board, whose socket no plain rule can name.
 /// Reading it again gives a policy that decides the same.
@@ -77,6 +77,12 @@ pub(crate) fn body(service: &Service) -> String {
     if !service.refs.is_empty() {
         let refs: BTreeSet<&str> = service.refs.iter().map(|glob| glob.as_str()).collect();
         line(&mut out, "refs", &list(refs.into_iter()));
+    }
+    if service.features.trailers {
+        line(&mut out, "trailers", "true");
+    }
+    if service.features.websocket {
+        line(&mut out, "upgrade", &list(std::iter::once(WEBSOCKET)));
     }
     if let Some(why) = &service.why {
         line(&mut out, "why", &quoted(why));

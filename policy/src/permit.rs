@@ -49,6 +49,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::authority::{Authority, Scheme};
 use crate::credential::CredentialName;
 use crate::record::RecordFacts;
+use crate::service::Features;
 
 /// The id of a service in a policy: `[A-Za-z0-9][A-Za-z0-9._*-]{0,127}`. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,6 +101,7 @@ pub struct Permit {
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
     pub(crate) facts: Option<RecordFacts>,
+    pub(crate) features: Features,
 }
 
 impl RuleId {
@@ -216,6 +218,18 @@ impl Permit {
     #[must_use]
     pub fn authority(&self) -> &Authority {
         &self.authority
+    }
+
+    /// Whether trailers may cross with this request and its answer.
+    #[must_use]
+    pub fn opens_trailers(&self) -> bool {
+        self.features.trailers
+    }
+
+    /// Whether this request may ask for a WebSocket.
+    #[must_use]
+    pub fn opens_websocket(&self) -> bool {
+        self.features.websocket
     }
 
     /// What inspection found, for the audit record.

@@ -12,7 +12,7 @@ use crate::push;
 use crate::record::RecordFacts;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Facts, Inspection, Request};
-use crate::service::{Destination, Service, ServiceView};
+use crate::service::{Destination, Features, Service, ServiceView};
 use crate::{expand, source};
 
 /// A policy that was read without a problem. The empty policy permits nothing.
@@ -125,6 +125,13 @@ impl Policy {
             }),
             None => Routing::Refuse(self.explain().unlisted(scheme, authority)),
         }
+    }
+
+    /// Whether any service of the route's authority opens WebSocket, which wants HTTP/1.1.
+    #[must_use]
+    pub fn opens_websocket(&self, route: &Route) -> bool {
+        self.listed(route.scheme, &route.authority)
+            .any(|service| service.features.websocket)
     }
 
     /// Judges one request on its route.
@@ -298,6 +305,16 @@ fn permit(
         let refusal = Refusal::new(Code::AmbiguousCredential, &sentence, &remedy);
         return Err(refusal.by(&rule.id, rule.why.as_deref()));
     }
+    // A feature is open if a service that allows this request in the same name opens it.
+    let same = || {
+        allowing
+            .iter()
+            .filter(|service| service.credential == rule.credential)
+    };
+    let features = Features {
+        trailers: same().any(|service| service.features.trailers),
+        websocket: same().any(|service| service.features.websocket),
+    };
     Ok(Decision::Permit(Permit {
         rule: rule.id.clone(),
         credential: rule.credential.clone(),
@@ -306,6 +323,7 @@ fn permit(
         scheme: request.scheme,
         authority: request.authority.clone(),
         facts,
+        features,
     }))
 }
 

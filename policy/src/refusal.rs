@@ -119,6 +119,16 @@ codes! {
     UpstreamUnreachable = "upstream_unreachable", 502;
     /// The upstream's certificate or TLS failed verification.
     UpstreamTls = "upstream_tls", 502;
+    /// The upstream's certificate has expired, or is not valid yet.
+    UpstreamTlsExpired = "upstream_tls_expired", 502;
+    /// The upstream's certificate is for another name.
+    UpstreamTlsWrongName = "upstream_tls_wrong_name", 502;
+    /// The upstream's certificate is signed by a CA that the gate does not trust.
+    UpstreamTlsUnknownCa = "upstream_tls_unknown_ca", 502;
+    /// The upstream's certificate is signed by itself.
+    UpstreamTlsSelfSigned = "upstream_tls_self_signed", 502;
+    /// The upstream's public key is not the pinned one.
+    UpstreamTlsPinMismatch = "upstream_tls_pin_mismatch", 502;
     /// The upstream did not answer in time.
     UpstreamTimeout = "upstream_timeout", 504;
     /// The upstream broke the protocol.

@@ -46,6 +46,10 @@ pub struct ServiceView {
     pub push: Vec<String>,
     /// The refs that may be pushed.
     pub refs: Vec<String>,
+    /// Whether trailers cross, in both directions.
+    pub trailers: bool,
+    /// The protocols that a connection may be upgraded to.
+    pub upgrade: Vec<String>,
     /// Why the service is there.
     pub why: Option<String>,
 }
@@ -58,6 +62,9 @@ pub(crate) enum Kind {
     Proxmox,
     Board,
 }
+
+/// The protocol that `upgrade` can name.
+pub(crate) const WEBSOCKET: &str = "websocket";
 
 /// One service, compiled.
 #[derive(Debug, Clone)]
@@ -75,6 +82,17 @@ pub(crate) struct Service {
     /// Requests whose body is a push to be judged by `refs`.
     pub(crate) push: Vec<Entry>,
     pub(crate) refs: Vec<RefGlob>,
+    /// Features of the protocol that are shut unless a service opens them.
+    pub(crate) features: Features,
+}
+
+/// Features of the protocol that a service opens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Features {
+    /// Trailers cross, in both directions, and `te: trailers` with them.
+    pub(crate) trailers: bool,
+    /// A request may ask for a WebSocket.
+    pub(crate) websocket: bool,
 }
 
 impl Kind {
@@ -114,6 +132,13 @@ impl Service {
                 .refs
                 .iter()
                 .map(|glob| glob.as_str().to_owned())
+                .collect(),
+            trailers: self.features.trailers,
+            upgrade: self
+                .features
+                .websocket
+                .then(|| WEBSOCKET.to_owned())
+                .into_iter()
                 .collect(),
             why: self.why.clone(),
         }

@@ -13,7 +13,7 @@ use crate::authority::Scheme;
 use crate::credential::CredentialName;
 use crate::pattern::{Case, Entry, RefGlob};
 use crate::permit::RuleId;
-use crate::service::{Kind, Service};
+use crate::service::{Features, Kind, Service, WEBSOCKET};
 
 /// Keys that every kind has.
 const COMMON: &[&str] = &["id", "kind", "host", "hosts", "deny", "why"];
@@ -25,7 +25,18 @@ const MOST_WHY: usize = 300;
 /// Keys that a kind has beside [`COMMON`].
 fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
     match kind {
-        Kind::Http => (NETWORK, &["scheme", "allow", "push", "refs", "ignore_case"]),
+        Kind::Http => (
+            NETWORK,
+            &[
+                "scheme",
+                "allow",
+                "push",
+                "refs",
+                "ignore_case",
+                "trailers",
+                "upgrade",
+            ],
+        ),
         Kind::Github => (NETWORK, &["repos", "git", "refs"]),
         Kind::Proxmox => (NETWORK, &["allow"]),
         Kind::Board => (&[], &["allow"]),
@@ -45,6 +56,7 @@ struct Rules {
     push: Vec<Entry>,
     refs: Vec<RefGlob>,
     ignore_case: bool,
+    features: Features,
 }
 
 /// Reads one service. The flag says whether the file gave it an id. `None` when it cannot be
@@ -82,6 +94,7 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         deny,
         push: rules.push,
         refs: rules.refs,
+        features: rules.features,
     };
     refuse_inactive(&service, credential.as_ref(), table, problems);
     Some((service, id.is_some()))
@@ -213,6 +226,39 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
         push: push.unwrap_or_default(),
         refs: refs.map(|field| field.value).unwrap_or_default(),
         ignore_case,
+        features: features(table, problems),
+    }
+}
+
+/// `trailers` and `upgrade`.
+fn features(table: &mut Table<'_>, problems: &mut Problems) -> Features {
+    let trailers = table
+        .flag("trailers", problems)
+        .is_some_and(|field| field.value);
+    let mut websocket = false;
+    if let Some(list) = table.strings("upgrade", problems) {
+        if list.value.is_empty() {
+            problems.add(
+                &list.place,
+                String::from("an empty list has no effect"),
+                String::from("write `upgrade = [\"websocket\"]`, or remove the key"),
+            );
+        }
+        for name in list.value {
+            if name.value == WEBSOCKET {
+                websocket = true;
+            } else {
+                problems.add(
+                    &name.place,
+                    format!("`{}` is not a protocol that can be opened", name.value),
+                    did_you_mean(&name.value, std::iter::once(WEBSOCKET)),
+                );
+            }
+        }
+    }
+    Features {
+        trailers,
+        websocket,
     }
 }
 
@@ -289,6 +335,12 @@ fn refuse_inactive(
             &table.place,
             String::from("a service that only denies dials nothing"),
             String::from("remove address, ca_file and pin"),
+        );
+    } else if service.features != Features::default() {
+        problems.add(
+            &table.place,
+            String::from("a service that only denies opens neither trailers nor an upgrade"),
+            String::from("remove trailers and upgrade, or add `allow`"),
         );
     }
 }

@@ -601,3 +601,66 @@ fn the_method_that_is_judged_is_the_one_that_is_meant() {
         assert!(ask("POST", query).permits(), "control: {query}");
     }
 }
+
+#[test]
+fn features_are_shut_unless_a_service_that_allows_in_the_same_name_opens_them() {
+    let text = r#"
+[[service]]
+id = "a"
+kind = "http"
+host = "api.example.com"
+allow = ["GET /**"]
+[[service]]
+id = "b"
+kind = "http"
+host = "api.example.com"
+allow = ["GET /socket"]
+upgrade = ["websocket"]
+[[service]]
+id = "c"
+kind = "http"
+host = "api.example.com"
+allow = ["GET,POST /rpc/**"]
+trailers = true
+credential = "rpc"
+[[service]]
+id = "d"
+kind = "http"
+host = "other.example.com"
+allow = ["GET /**"]
+"#;
+    let plain = policy(text);
+    let again = policy(&plain.expanded());
+    for policy in [plain, again] {
+        let features = |method: &str, host: &str, target: &str| {
+            let authority = Authority::with_default_port(host, 443).unwrap();
+            let Routing::Route(route) = policy.route(Scheme::Https, &authority) else {
+                panic!("{host}")
+            };
+            let request = Request {
+                scheme: Scheme::Https,
+                authority: &authority,
+                method,
+                target,
+            };
+            let Decision::Permit(permit) = policy.decide(&route, &request, &Facts::None) else {
+                panic!("{host}{target}")
+            };
+            (
+                permit.opens_websocket(),
+                permit.opens_trailers(),
+                policy.opens_websocket(&route),
+            )
+        };
+        let api = "api.example.com";
+        assert_eq!(features("GET", api, "/x"), (false, false, true));
+        assert_eq!(features("GET", api, "/socket"), (true, false, true));
+        assert_eq!(features("POST", api, "/rpc/x"), (false, true, true));
+        // The injecting rule is the one that counts, not the bare one beside it.
+        assert_eq!(features("GET", api, "/rpc/x"), (false, true, true));
+        assert_eq!(
+            features("GET", "other.example.com", "/socket"),
+            (false, false, false)
+        );
+    }
+}
