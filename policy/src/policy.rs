@@ -1,6 +1,6 @@
 //! A policy and its judgement.
 
-use crate::authority::{Authority, Scheme};
+use crate::authority::{Authority, Host, Scheme};
 use crate::credential::CredentialName;
 use crate::diagnostics::Diagnostics;
 use crate::explain::Explain;
@@ -132,6 +132,19 @@ impl Policy {
     pub fn opens_websocket(&self, route: &Route) -> bool {
         self.listed(route.scheme, &route.authority)
             .any(|service| service.features.websocket)
+    }
+
+    /// Where a host may be reached: the ports of every service that opens something there, in
+    /// order, each once. Empty when the host is not listed. This is what a look-up of the name may
+    /// be told; a request is judged all the same.
+    #[must_use]
+    pub fn ports(&self, host: &Host) -> Vec<u16> {
+        let opens = |at: usize| self.services.get(at).is_some_and(Service::opens);
+        let open = self.index.host(host).filter(|found| opens(found.service));
+        let mut ports: Vec<u16> = open.map(|found| found.port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
     }
 
     /// Judges one request on its route.

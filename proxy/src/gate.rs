@@ -21,6 +21,7 @@ use crate::ca::{CaError, Minter};
 use crate::config::Config;
 use crate::credential::Vault;
 use crate::flood::Flood;
+use crate::names::Names;
 use crate::policies::Policies;
 use crate::runs::Runs;
 use crate::upstream::{Settings, Upstream};
@@ -53,6 +54,7 @@ pub struct Gate {
     pub runs: Arc<Runs>,
     pub boundary: Arc<Boundary>,
     pub upstream: Upstream,
+    pub names: Names,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
     flood: Flood,
@@ -97,6 +99,7 @@ impl Gate {
         let instance = u32::try_from(since.as_millis() / 100 % u128::from(u32::MAX)).unwrap_or(0);
         Ok(Self {
             upstream: Upstream::new(settings, provider),
+            names: Names::new(parts.config.limits.new_names),
             config: parts.config,
             policies: parts.policies,
             vault: parts.vault,

@@ -1,8 +1,9 @@
 //! One client connection from its first byte: plain proxy requests, or a CONNECT followed by TLS
 //! that ends here. A tunnel to an unlisted host is opened too, to a leaf and nothing else, so that
-//! the refusal can be read inside it. What is not TLS is closed; there is no raw fallback.
+//! the refusal can be read inside it. A tunnel to where a rule says plain http may carry that, judged
+//! request by request all the same. What is neither is closed; there is no raw fallback.
 
-mod rejoined;
+pub(crate) mod rejoined;
 mod seldom;
 
 use std::convert::Infallible;
@@ -34,6 +35,7 @@ use crate::exchange::body::ResponseBody;
 use crate::exchange::{self, Channel, Live};
 use crate::framing::{Flag, Watched};
 use crate::gate::Gate;
+use crate::names;
 use crate::refusal::{self, Shape};
 
 /// Serves one connection of an identified client until it ends, stops moving, or the client's run
@@ -115,7 +117,7 @@ where
                 first: parts.read_buf,
                 io,
             };
-            intercept(gate, client, authority, io, pulse, live).await;
+            within(gate, client, authority, io, pulse, live).await;
         }
         None => {
             // The peer may be gone already, which is all the same now.
@@ -144,6 +146,9 @@ async fn enter(
         Ok(Entry::Connect(authority)) => {
             *opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(authority);
             Response::new(ResponseBody::own(Bytes::new()))
+        }
+        Ok(Entry::Absolute(authority)) if names::is_own(&authority) => {
+            names::answer(&gate, &client, &parts)
         }
         Ok(Entry::Absolute(authority)) => {
             let channel = Channel {
@@ -188,6 +193,76 @@ fn on_connect(gate: &Gate, client: &Client, entry: Entry) -> Result<Entry, Refus
         return Err(refusal);
     }
     Ok(entry)
+}
+
+/// Serves what a client carries to `authority`: its first byte tells TLS from plain HTTP.
+pub(crate) async fn within<IO>(
+    gate: &Arc<Gate>,
+    client: &Arc<Client>,
+    authority: Authority,
+    mut io: Rejoined<IO>,
+    pulse: &Pulse,
+    live: &Live,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    if may_be_plain(gate, client, &authority) {
+        let limit = gate.config.limits.handshake_timeout;
+        match timeout(limit, io.peek()).await {
+            Ok(Ok(Some(first))) if first.is_ascii_uppercase() => {
+                return plain(gate, client, authority, io, pulse, live).await;
+            }
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => {
+                return unopened(gate, client, &authority, Some(Failure::Tls(error)));
+            }
+            Err(_) => return unopened(gate, client, &authority, Some(Failure::Late)),
+        }
+    }
+    intercept(gate, client, authority, io, pulse, live).await;
+}
+
+/// Whether plain HTTP is worth reading there: a rule says so, or the port does, so that a refusal
+/// can be read.
+fn may_be_plain(gate: &Gate, client: &Client, authority: &Authority) -> bool {
+    authority.port() == Scheme::Http.default_port()
+        || client.policy(gate).is_ok_and(|policy| {
+            let routing = policy.policy.route(Scheme::Http, authority);
+            matches!(routing, Routing::Route(_))
+        })
+}
+
+/// Plain HTTP, one judged request after the other.
+async fn plain<IO>(
+    gate: &Arc<Gate>,
+    client: &Arc<Client>,
+    authority: Authority,
+    io: Rejoined<IO>,
+    pulse: &Pulse,
+    live: &Live,
+) where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (watched, framing) = Watched::new(io);
+    let channel = Channel {
+        gate: Arc::clone(gate),
+        client: Arc::clone(client),
+        scheme: Scheme::Http,
+        authority,
+        framing,
+        pulse: pulse.clone(),
+        live: live.clone(),
+    };
+    let service = service_fn(|request| {
+        let channel = &channel;
+        async move { Ok::<_, Infallible>(exchange::serve(channel, request).await) }
+    });
+    let served = server(gate)
+        .serve_connection(TokioIo::new(watched), service)
+        .await;
+    if let Err(error) = &served {
+        unreadable(gate, client, Some(&channel.authority), error);
+    }
 }
 
 /// TLS with the client, then one judged request after the other.

@@ -42,6 +42,8 @@ pub struct Limits {
     pub control_body_bytes: usize,
     /// `control_connections` (64): control connections open at once.
     pub control_connections: usize,
+    /// `new_names` (200): names that one run or uid may look up anew within ten seconds.
+    pub new_names: usize,
     /// `refuse_inside_tls` (true): a tunnel to an unlisted host is opened as far as a leaf, so that
     /// its refusal can be read; false refuses the CONNECT and mints nothing.
     pub refuse_inside_tls: bool,
@@ -69,6 +71,7 @@ impl Default for Limits {
             pool_idle_timeout: Duration::from_secs(30),
             control_body_bytes: 1024 * 1024,
             control_connections: 64,
+            new_names: 200,
             refuse_inside_tls: true,
             drain: Duration::from_secs(2),
         }
@@ -171,6 +174,7 @@ impl Limits {
             4096,
             &mut limits.control_connections,
         );
+        count(&mut section, "new_names", 1, 1 << 20, &mut limits.new_names);
         if let Some(inside) = section.boolean("refuse_inside_tls") {
             limits.refuse_inside_tls = inside;
         }

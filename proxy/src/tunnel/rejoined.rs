@@ -4,14 +4,29 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use bytes::{Buf, Bytes, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, ReadBuf};
+
+/// Read at most when looking at the first byte.
+const PEEKED: usize = 4096;
 
 /// A stream of which the first bytes have been read already.
 #[derive(Debug)]
-pub(super) struct Rejoined<IO> {
-    pub(super) first: Bytes,
-    pub(super) io: IO,
+pub(crate) struct Rejoined<IO> {
+    pub(crate) first: Bytes,
+    pub(crate) io: IO,
+}
+
+impl<IO: AsyncRead + Unpin> Rejoined<IO> {
+    /// The first byte that will be read, waiting for it; `None` at the end of the stream.
+    pub(crate) async fn peek(&mut self) -> io::Result<Option<u8>> {
+        if self.first.is_empty() {
+            let mut buffer = BytesMut::with_capacity(PEEKED);
+            self.io.read_buf(&mut buffer).await?;
+            self.first = buffer.freeze();
+        }
+        Ok(self.first.first().copied())
+    }
 }
 
 impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {

@@ -664,3 +664,21 @@ allow = ["GET /**"]
         );
     }
 }
+
+#[test]
+fn a_name_is_listed_on_the_ports_of_the_services_that_open_it() {
+    let policy = policy(TEXT);
+    let ports = |host: &str| policy.ports(&crate::authority::Host::parse(host).unwrap());
+    assert_eq!(ports("api.github.com"), [443]);
+    assert_eq!(ports("API.github.com."), [443]);
+    assert_eq!(ports("plain.example.net"), [80]);
+    assert_eq!(ports("deep.down.example.org"), [443], "wildcard");
+    for unlisted in [
+        "example.org",
+        "evilgithub.com",
+        "github.com.evil.example",
+        "127.0.0.1",
+    ] {
+        assert_eq!(ports(unlisted), [0_u16; 0], "{unlisted}");
+    }
+}
