@@ -3,9 +3,10 @@
 
 use crate::accounts::{Accounts, AccountsError};
 use crate::config::{Config, Scope};
+use crate::detour;
 use crate::diagnostics::Diagnostics;
 use crate::netlink::{self, NetlinkError};
-use crate::ruleset::{Elements, Ruleset};
+use crate::ruleset::{Ruleset, routing_table};
 use crate::sockets::{self, Cut};
 use crate::status::{Status, StatusError};
 use crate::verify::{self, Difference};
@@ -72,19 +73,14 @@ pub fn apply(config: &Config) -> Result<Applied, BoundaryError> {
 /// `guest` nothing is left to close: what has no uid passes only on the gate's own flows.
 pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
     netlink::replace(ruleset)?;
+    detour::apply(routing_table(&ruleset.table), ruleset.detour.as_ref())?;
     let after = verify::verify(ruleset)?;
     if !after.is_empty() {
         return Err(BoundaryError::NotAsWritten(after));
     }
     Ok(match ruleset.scope {
         Scope::Guest => Cut::default(),
-        Scope::Agents => {
-            let agents = ruleset.sets.iter().find_map(|set| match &set.elements {
-                Elements::Intervals(ranges) => Some(ranges.as_slice()),
-                Elements::Dynamic { .. } => None,
-            });
-            sockets::cut(agents.unwrap_or_default())?
-        }
+        Scope::Agents => sockets::cut(ruleset.agents())?,
     })
 }
 
@@ -98,6 +94,7 @@ pub fn verify(config: &Config) -> Result<(Ruleset, Vec<Difference>), BoundaryErr
 /// Deletes the table and says so in the status file. `false` when there was no table.
 pub fn remove(config: &Config) -> Result<bool, BoundaryError> {
     let removed = netlink::remove(&config.table)?;
+    detour::apply(routing_table(&config.table), None)?;
     let problem = Some("the boundary was removed".to_owned());
     Status::now(None, config.scope.as_str(), &config.table, problem)?.write(&config.status)?;
     Ok(removed)

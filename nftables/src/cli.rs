@@ -151,11 +151,11 @@ fn render(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
             "table": ruleset.table,
             "scope": ruleset.scope.as_str(),
             "ruleset_hash": ruleset.hash(),
-            "text": render::text(&ruleset),
+            "text": render::text(&ruleset, jiff::Timestamp::now()),
         });
         output::line(&value.to_string());
     } else {
-        output::data(&render::text(&ruleset));
+        output::data(&render::text(&ruleset, jiff::Timestamp::now()));
     }
     Ok(ExitCode::SUCCESS)
 }

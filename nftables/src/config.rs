@@ -14,17 +14,46 @@
 //! protocol    = "tcp"                 # the default
 //! reason      = "package downloads while provisioning"
 //! expires     = "2027-01-01T00:00:00Z"
+//!
+//! [redirect]                          # programs that know no proxy are led to the gate
+//! port  = 3129                        # where the gate takes them
+//! ports = [80, 443]                   # only these; every TCP port when absent
+//!
+//! [resolver]                          # agents' DNS questions are led to the gate's resolver
+//! port = 3153
+//!
+//! [guest.dhcp]                        # scope "guest" alone, each with its reason
+//! user    = "root"                    # who renews the lease
+//! servers = ["192.0.2.1"]
+//! reason  = "the address is leased"
+//!
+//! [guest.resolver]                    # who may ask servers outside
+//! user    = "systemd-resolve"
+//! servers = ["192.0.2.53:53"]
+//! reason  = "the gate resolves through it"
+//!
+//! [[guest.administration]]            # who may come in
+//! sources = ["192.0.2.0/28"]
+//! ports   = [22]
+//! user    = "root"                    # whose socket listens; the default
+//! reason  = "maintenance from the office"
 //! ```
 
+mod destination;
+mod guest;
+mod named;
 mod read;
 mod resolve;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
+pub(crate) use guest::{Administration, Dhcp, Guest, Resolver};
+pub use guest::{AdministrationName, DhcpName, GuestNames, ResolverName};
+
 use crate::accounts::UidRange;
 use crate::diagnostics::Diagnostics;
-use crate::ruleset::Opening;
+use crate::ruleset::{Opening, Ports};
 
 /// A boundary file that is right in itself; names are looked up by `Ruleset::build`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,12 +63,26 @@ pub struct Config {
     pub scope: Scope,
     pub table: String,
     pub gate_port: u16,
+    pub redirect: Option<Redirect>,
+    /// The port of the gate's policy resolver on loopback, UDP and TCP.
+    pub resolver: Option<u16>,
     pub proxy: At<User>,
     /// Empty in scope `guest`.
     pub agents: Vec<At<Agents>>,
     /// Where the status file is written.
     pub status: PathBuf,
     pub exceptions: Vec<At<Exception>>,
+    /// Nothing in scope `agents`.
+    pub guest: GuestNames,
+}
+
+/// Agents' TCP flows that are led to the gate although they were meant for others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Redirect {
+    /// Where on loopback the gate takes them.
+    pub port: u16,
+    /// Only flows to these ports, sorted; every port when empty.
+    pub ports: Vec<u16>,
 }
 
 /// A value and the 1-based line it stands on.
@@ -136,9 +179,11 @@ impl Config {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Resolved {
     pub(crate) gate: u32,
+    pub(crate) ports: Ports,
     /// Sorted and disjoint.
     pub(crate) agents: Vec<UidRange>,
     pub(crate) openings: Vec<Opening>,
+    pub(crate) guest: Guest,
 }
 
 #[cfg(test)]

@@ -90,6 +90,7 @@ mod tests {
         let mut observed = ObservedTable::default();
         observed.counters.insert("refused".into(), (1017, 60_000));
         let element = |uid: u32, packets| Element {
+            lapses_in: None,
             key: uid.to_ne_bytes().to_vec(),
             flags: 0,
             counted: (packets, packets * 60),

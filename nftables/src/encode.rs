@@ -126,6 +126,14 @@ pub const SCHEMAS: &[Schema] = &[
         ],
     },
     Schema {
+        kind: "redir",
+        fields: &[
+            (sys::NFTNL_EXPR_REDIR_REG_PROTO_MIN, false),
+            (sys::NFTNL_EXPR_REDIR_REG_PROTO_MAX, false),
+            (sys::NFTNL_EXPR_REDIR_FLAGS, false),
+        ],
+    },
+    Schema {
         kind: "reject",
         fields: &[
             (sys::NFTNL_EXPR_REJECT_TYPE, false),
@@ -204,15 +212,21 @@ impl Encoder {
             Term::UserIn(set) => {
                 self.meta(libc::NFT_META_SKUID);
                 self.nodes.push(to_network_order());
-                self.nodes.push(
-                    Node::new("lookup")
-                        .number(sys::NFTNL_EXPR_LOOKUP_SREG, REG)
-                        .string(sys::NFTNL_EXPR_LOOKUP_SET, set),
-                );
+                self.lookup(set);
             }
-            Term::Destination(address, prefix) => self.destination(*address, *prefix),
-            Term::SourcePort(protocol, port) => self.port(*protocol, 0, *port),
-            Term::DestinationPort(protocol, port) => self.port(*protocol, 2, *port),
+            Term::UserUntil(set) => {
+                self.meta(libc::NFT_META_SKUID);
+                self.lookup(set);
+            }
+            Term::Source(address, prefix) => self.address(*address, *prefix, SOURCE),
+            Term::Destination(address, prefix) => self.address(*address, *prefix, DESTINATION),
+            Term::SourcePort(protocol, port) => self.port(*protocol, 0, &port.to_be_bytes()),
+            Term::DestinationPort(protocol, port) => self.port(*protocol, 2, &port.to_be_bytes()),
+            Term::Ports(protocol, source, destination) => {
+                // Side by side in the header: nft(8) loads both at once.
+                let both = [source.to_be_bytes(), destination.to_be_bytes()].concat();
+                self.port(*protocol, 0, &both);
+            }
             Term::Tcp => self.protocol(libc::IPPROTO_TCP),
             Term::Reset => {
                 self.protocol(libc::IPPROTO_TCP);
@@ -253,9 +267,18 @@ impl Encoder {
                 self.nodes.push(mask(&bits.to_ne_bytes()));
                 self.compare(libc::NFT_CMP_NEQ, &0u32.to_ne_bytes());
             }
+            Term::Translated => {
+                self.ct(libc::NFT_CT_STATUS);
+                self.nodes.push(mask(&DESTINATION_TRANSLATED.to_ne_bytes()));
+                self.compare(libc::NFT_CMP_NEQ, &0u32.to_ne_bytes());
+            }
             Term::SourceIsLocal => {
                 self.fib(FIB_RESULT_ADDRESS_TYPE, FIB_SOURCE);
                 self.compare(libc::NFT_CMP_EQ, &u32::from(libc::RTN_LOCAL).to_ne_bytes());
+            }
+            Term::DestinationIsAway => {
+                self.fib(FIB_RESULT_ADDRESS_TYPE, FIB_DESTINATION);
+                self.compare(libc::NFT_CMP_NEQ, &u32::from(libc::RTN_LOCAL).to_ne_bytes());
             }
             Term::SourceIsSpoofed => {
                 self.fib(FIB_RESULT_INTERFACE, FIB_SOURCE | FIB_INPUT_INTERFACE);
@@ -290,6 +313,20 @@ impl Encoder {
             Term::Accept => self.verdict(libc::NF_ACCEPT, None),
             Term::Drop => self.verdict(libc::NF_DROP, None),
             Term::Goto(chain) => self.verdict(libc::NFT_GOTO, Some(chain)),
+            Term::Redirect(port) => {
+                self.nodes.push(
+                    Node::new("immediate")
+                        .number(sys::NFTNL_EXPR_IMM_DREG, REG)
+                        .with(sys::NFTNL_EXPR_IMM_DATA, port.to_be_bytes()),
+                );
+                // The kernel reports the upper end and the flag also when only the lower was sent.
+                self.nodes.push(
+                    Node::new("redir")
+                        .number(sys::NFTNL_EXPR_REDIR_REG_PROTO_MIN, REG)
+                        .number(sys::NFTNL_EXPR_REDIR_REG_PROTO_MAX, REG)
+                        .number(sys::NFTNL_EXPR_REDIR_FLAGS, PORT_SPECIFIED),
+                );
+            }
             Term::RejectReset => self.reject(libc::NFT_REJECT_TCP_RST, 0),
             Term::RejectProhibited => {
                 self.reject(
@@ -310,6 +347,14 @@ impl Encoder {
             Node::new("meta")
                 .with(sys::NFTNL_EXPR_META_KEY, key.to_ne_bytes())
                 .number(sys::NFTNL_EXPR_META_DREG, REG),
+        );
+    }
+
+    fn lookup(&mut self, set: &str) {
+        self.nodes.push(
+            Node::new("lookup")
+                .number(sys::NFTNL_EXPR_LOOKUP_SREG, REG)
+                .string(sys::NFTNL_EXPR_LOOKUP_SET, set),
         );
     }
 
@@ -356,20 +401,21 @@ impl Encoder {
         }
     }
 
-    fn port(&mut self, protocol: Protocol, offset: u32, port: u16) {
+    fn port(&mut self, protocol: Protocol, offset: u32, value: &[u8]) {
         self.protocol(match protocol {
             Protocol::Tcp => libc::IPPROTO_TCP,
             Protocol::Udp => libc::IPPROTO_UDP,
         });
-        self.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, offset, 2);
-        self.compare(libc::NFT_CMP_EQ, &port.to_be_bytes());
+        let len = u32::try_from(value.len()).expect("one or two ports");
+        self.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, offset, len);
+        self.compare(libc::NFT_CMP_EQ, value);
     }
 
     /// A prefix that ends on a byte is a shorter load, any other a mask: as nft(8) does it.
-    fn destination(&mut self, address: IpAddr, prefix: u8) {
+    fn address(&mut self, address: IpAddr, prefix: u8, (four, six): (u32, u32)) {
         let (family, offset, bytes) = match address {
-            IpAddr::V4(v4) => (libc::NFPROTO_IPV4, 16, v4.octets().to_vec()),
-            IpAddr::V6(v6) => (libc::NFPROTO_IPV6, 24, v6.octets().to_vec()),
+            IpAddr::V4(v4) => (libc::NFPROTO_IPV4, four, v4.octets().to_vec()),
+            IpAddr::V6(v6) => (libc::NFPROTO_IPV6, six, v6.octets().to_vec()),
         };
         self.family(family);
         if prefix.is_multiple_of(8) {
@@ -417,10 +463,19 @@ impl Encoder {
     }
 }
 
+/// Offsets of the addresses in an IPv4 and in an IPv6 header.
+const SOURCE: (u32, u32) = (12, 8);
+const DESTINATION: (u32, u32) = (16, 24);
+/// `IPS_DST_NAT` of linux/netfilter/nf_conntrack_common.h.
+const DESTINATION_TRANSLATED: u32 = 1 << 5;
+/// `NF_NAT_RANGE_PROTO_SPECIFIED` of linux/netfilter/nf_nat.h.
+const PORT_SPECIFIED: u32 = 1 << 1;
+
 // enum nft_fib_result and nft_fib_flags of linux/netfilter/nf_tables.h, which libc does not carry.
 const FIB_RESULT_INTERFACE: u32 = 1;
 const FIB_RESULT_ADDRESS_TYPE: u32 = 3;
 const FIB_SOURCE: u32 = 1;
+const FIB_DESTINATION: u32 = 1 << 1;
 const FIB_INPUT_INTERFACE: u32 = 1 << 3;
 
 fn state_bit(state: State) -> u32 {

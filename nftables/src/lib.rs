@@ -7,7 +7,7 @@
 //! Reading path: [`config::Config`] (what was asked) -> [`accounts::Accounts`] (which uids that
 //! means) -> [`ruleset::Ruleset`] (the boundary as a value) -> [`render`] (as text for people) and
 //! [`encode`] (as kernel expressions) -> [`netlink`] (the only module that touches the rules, and
-//! the only one with `unsafe`) -> [`verify`] (what the kernel holds against what it should).
+//! the only one with `unsafe`) and [`detour`] (the route behind it) -> [`verify`] (what the kernel holds against what it should).
 //! [`boundary`] joins these into `apply` and `verify`; [`watch`] repeats them every second;
 //! [`status`] is the file by which the gate knows that the boundary stands.
 
@@ -15,6 +15,7 @@ pub mod accounts;
 pub mod boundary;
 pub mod config;
 pub mod counters;
+pub mod detour;
 pub mod diagnostics;
 pub mod encode;
 pub mod netlink;

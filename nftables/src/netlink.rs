@@ -57,7 +57,7 @@ pub enum NetlinkError {
 }
 
 impl NetlinkError {
-    fn new(doing: impl fmt::Display, source: io::Error) -> Self {
+    pub(crate) fn new(doing: impl fmt::Display, source: io::Error) -> Self {
         let doing = doing.to_string();
         match source.raw_os_error() {
             Some(libc::EPERM | libc::EACCES) => Self::NotPermitted { doing },
@@ -286,7 +286,12 @@ impl Monitor {
     }
 }
 
-fn set_deadline(socket: &mnl::Socket, deadline: Duration) -> io::Result<()> {
+/// The same patience with netlink sockets of other modules.
+pub(crate) fn limit_waiting(socket: &impl AsRawFd) -> io::Result<()> {
+    set_deadline(socket, DEADLINE)
+}
+
+fn set_deadline(socket: &impl AsRawFd, deadline: Duration) -> io::Result<()> {
     // SAFETY: the descriptor belongs to `socket`, which outlives this borrow.
     let descriptor = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
     let micros = i64::try_from(deadline.as_micros()).unwrap_or(i64::MAX);

@@ -1,11 +1,11 @@
 //! The ruleset as nft text: what a person reads, and what `nft -f` loads in one transaction.
 
-use std::fmt::Write as _;
 use std::net::IpAddr;
 
-use crate::ruleset::{Chain, Elements, Hook, Policy, Rule, Ruleset, State, Term};
+use crate::ruleset::{Chain, Detour, Elements, Hook, Policy, Rule, Ruleset, State, Term};
 
-/// The whole file. Loading it replaces the table atomically (create, delete, create).
+/// The whole file, to be loaded at `now`. Loading it replaces the table atomically (create, delete,
+/// create). Routes are no matter of nft: they stand as commands in comments at the end.
 ///
 /// ```text
 /// table inet portcullis
@@ -15,29 +15,53 @@ use crate::ruleset::{Chain, Elements, Hook, Policy, Rule, Ruleset, State, Term};
 ///     }
 ///     ...
 /// ```
-pub fn text(ruleset: &Ruleset) -> String {
+pub fn text(ruleset: &Ruleset, now: jiff::Timestamp) -> String {
+    write(ruleset, |expires| {
+        format!("timeout {}s", seconds_until(expires, now))
+    })
+}
+
+/// The same with the instants at which exceptions lapse instead of the time that is left: equal for
+/// equal rulesets, whenever they are rendered. Its hash names the ruleset.
+pub fn canonical(ruleset: &Ruleset) -> String {
+    write(ruleset, |expires| format!("until {expires}"))
+}
+
+/// How long an exception has left; at most a year, which every nft(8) can read. Whoever watches
+/// renews the time.
+pub(crate) fn seconds_until(expires: jiff::Timestamp, now: jiff::Timestamp) -> u64 {
+    const YEAR: u64 = 365 * 24 * 3600;
+    let left = expires.duration_since(now).as_secs();
+    u64::try_from(left).unwrap_or(0).clamp(1, YEAR)
+}
+
+fn write(ruleset: &Ruleset, lapse: impl Fn(jiff::Timestamp) -> String) -> String {
     let table = &ruleset.table;
     let mut out = String::new();
-    // Writing to a String cannot fail.
-    let _ = write!(
-        out,
+    out.push_str(&format!(
         "table inet {table}\ndelete table inet {table}\ntable inet {table} {{\n"
-    );
+    ));
     for counter in &ruleset.counters {
-        let _ = write!(out, "    counter {counter} {{\n    }}\n\n");
+        out.push_str(&format!("    counter {counter} {{\n    }}\n\n"));
     }
     for set in &ruleset.sets {
-        let _ = write!(out, "    set {} {{\n        type uid\n", set.name);
+        out.push_str(&format!("    set {} {{\n        type uid\n", set.name));
         match &set.elements {
             Elements::Intervals(ranges) => {
                 out.push_str("        flags interval\n");
                 if !ranges.is_empty() {
                     let list: Vec<String> = ranges.iter().map(ToString::to_string).collect();
-                    let _ = writeln!(out, "        elements = {{ {} }}", list.join(", "));
+                    out.push_str(&format!("        elements = {{ {} }}\n", list.join(", ")));
                 }
             }
             Elements::Dynamic { size } => {
-                let _ = write!(out, "        size {size}\n        flags dynamic\n");
+                out.push_str(&format!("        size {size}\n        flags dynamic\n"));
+            }
+            Elements::Until { uid, expires } => {
+                let lapse = lapse(*expires);
+                out.push_str(&format!(
+                    "        flags timeout\n        elements = {{ {uid} {lapse} }}\n"
+                ));
             }
         }
         out.push_str("    }\n\n");
@@ -49,7 +73,26 @@ pub fn text(ruleset: &Ruleset) -> String {
         self::chain(&mut out, chain);
     }
     out.push_str("}\n");
+    if let Some(detour) = &ruleset.detour {
+        self::detour(&mut out, detour);
+    }
     out
+}
+
+fn detour(out: &mut String, detour: &Detour) {
+    let table = detour.table;
+    for (version, loopback) in [(4, "127.0.0.1"), (6, "::1")] {
+        out.push_str(&format!(
+            "# ip -{version} route add default dev lo src {loopback} table {table}\n"
+        ));
+        for users in &detour.users {
+            let (first, last) = (users.first, users.last);
+            out.push_str(&format!(
+                "# ip -{version} rule add priority {} uidrange {first}-{last} lookup {table}\n",
+                crate::detour::PRIORITY
+            ));
+        }
+    }
 }
 
 /// One rule as it stands in the text, without its comment.
@@ -59,29 +102,32 @@ pub fn rule(rule: &Rule) -> String {
 }
 
 fn chain(out: &mut String, chain: &Chain) {
-    let _ = writeln!(out, "    chain {} {{", chain.name);
-    if let Some((hook, policy)) = chain.hook {
-        let hook = match hook {
+    out.push_str(&format!("    chain {} {{\n", chain.name));
+    if let Some(base) = chain.base {
+        let hook = match base.hook {
             Hook::Input => "input",
             Hook::Forward => "forward",
             Hook::Output => "output",
         };
-        let policy = match policy {
+        let policy = match base.policy {
             Policy::Accept => "accept",
             Policy::Drop => "drop",
         };
-        let _ = writeln!(
-            out,
-            "        type filter hook {hook} priority filter; policy {policy};"
-        );
+        let priority = match base.priority {
+            0 => "filter".to_owned(),
+            other => other.to_string(),
+        };
+        let kind = base.kind.as_str();
+        out.push_str(&format!(
+            "        type {kind} hook {hook} priority {priority}; policy {policy};\n"
+        ));
     }
     for rule in &chain.rules {
-        let _ = writeln!(
-            out,
-            "        {} comment \"{}\"",
+        out.push_str(&format!(
+            "        {} comment \"{}\"\n",
             self::rule(rule),
             rule.comment
-        );
+        ));
     }
     out.push_str("    }\n");
 }
@@ -92,17 +138,15 @@ fn term(term: &Term) -> String {
         Term::InLoopback => "iif \"lo\"".into(),
         Term::UserIs(uid) => format!("meta skuid {uid}"),
         Term::UserIsNot(uid) => format!("meta skuid != {uid}"),
-        Term::UserIn(set) => format!("meta skuid @{set}"),
-        Term::Destination(address, prefix) => {
-            let family = if address.is_ipv4() { "ip" } else { "ip6" };
-            if *prefix == host_prefix(address) {
-                format!("{family} daddr {address}")
-            } else {
-                format!("{family} daddr {address}/{prefix}")
-            }
-        }
+        Term::UserIn(set) | Term::UserUntil(set) => format!("meta skuid @{set}"),
+        Term::Source(address, prefix) => self::address("saddr", address, *prefix),
+        Term::Destination(address, prefix) => self::address("daddr", address, *prefix),
         Term::SourcePort(protocol, port) => format!("{} sport {port}", protocol.as_str()),
         Term::DestinationPort(protocol, port) => format!("{} dport {port}", protocol.as_str()),
+        Term::Ports(protocol, source, destination) => {
+            let protocol = protocol.as_str();
+            format!("{protocol} sport {source} {protocol} dport {destination}")
+        }
         Term::Tcp => "meta l4proto tcp".into(),
         Term::Reset => "tcp flags & rst == rst".into(),
         Term::HopLimit255 => "ip6 hoplimit 255".into(),
@@ -114,6 +158,9 @@ fn term(term: &Term) -> String {
             let list: Vec<&str> = states.iter().map(state).collect();
             format!("ct state {}", list.join(","))
         }
+        Term::Translated => "ct status dnat".into(),
+        Term::DestinationIsAway => "fib daddr type != local".into(),
+        Term::Redirect(port) => format!("redirect to :{port}"),
         Term::SourceIsLocal => "fib saddr type local".into(),
         Term::SourceIsSpoofed => "fib saddr . iif oif 0".into(),
         Term::SetMark(mark) => format!("ct mark set {mark:#010x}"),
@@ -131,6 +178,15 @@ fn state(state: &State) -> &'static str {
     match state {
         State::Established => "established",
         State::Related => "related",
+    }
+}
+
+fn address(which: &str, address: &IpAddr, prefix: u8) -> String {
+    let family = if address.is_ipv4() { "ip" } else { "ip6" };
+    if prefix == host_prefix(address) {
+        format!("{family} {which} {address}")
+    } else {
+        format!("{family} {which} {address}/{prefix}")
     }
 }
 

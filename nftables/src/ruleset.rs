@@ -5,13 +5,24 @@
 //! it on every packet, so it does not matter how old its flow is. What has no uid is the kernel's
 //! own: orphaned sockets, resets, neighbour discovery. Scope `agents` lets that pass, because the
 //! host does other things; scope `guest` names what may pass and refuses the rest.
+//!
+//! Every rule has a comment of its own, unique in the table and stable: it is the rule's name in
+//! `verify`, in the documentation and in proofs.
 
 mod agents;
+mod compare;
+mod exceptions;
+mod gate;
 mod guest;
+mod refuse;
 
+use std::borrow::Cow;
 use std::net::IpAddr;
 
 use sha2::{Digest, Sha256};
+
+pub(crate) use exceptions::Opening;
+pub(crate) use gate::{Ports, routing_table};
 
 use crate::accounts::{Accounts, UidRange};
 use crate::config::{Config, Protocol, Scope};
@@ -22,6 +33,8 @@ use crate::diagnostics::Diagnostics;
 pub const MARK_OPEN: u32 = 0x706f_7274;
 /// Connections this table refused: their reset may travel back to the local sender.
 pub const MARK_REFUSED: u32 = 0x706f_7275;
+/// Connections that administration opened from outside: their answers may travel back.
+pub const MARK_ADMINISTRATION: u32 = 0x706f_7276;
 
 pub const COUNTER_REFUSED: &str = "refused";
 pub const COUNTER_SQUATTED: &str = "squatted";
@@ -40,29 +53,82 @@ pub struct Ruleset {
     pub counters: Vec<&'static str>,
     pub sets: Vec<Set>,
     pub chains: Vec<Chain>,
+    /// What leads the redirected users' packets to the rules when no other route does.
+    pub detour: Option<Detour>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
-    pub name: &'static str,
+    pub name: SetName,
     pub elements: Elements,
 }
 
-/// Both kinds are keyed by uid.
+/// `agents`, `refused_uids`, `exception_1` ...
+pub type SetName = Cow<'static, str>;
+
+/// All kinds are keyed by uid.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Elements {
     /// Sorted, disjoint ranges, fixed when the table is loaded.
     Intervals(Vec<UidRange>),
     /// Filled by packets; at most `size` keys.
     Dynamic { size: u32 },
+    /// One uid, which the kernel itself takes out at that instant.
+    Until { uid: u32, expires: jiff::Timestamp },
+}
+
+/// A route over loopback, consulted after every other one and for these users alone. Without any
+/// route the kernel answers ENETUNREACH before a rule could redirect the packet; what is not
+/// redirected is refused on output all the same.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Detour {
+    /// The routing table that holds the route.
+    pub table: u32,
+    /// Sorted and disjoint; one routing rule each.
+    pub users: Vec<UidRange>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     pub name: &'static str,
     /// `None` for a chain that is only jumped to.
-    pub hook: Option<(Hook, Policy)>,
+    pub base: Option<Base>,
     pub rules: Vec<Rule>,
+}
+
+/// Where a chain begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Base {
+    pub kind: Kind,
+    pub hook: Hook,
+    pub priority: i32,
+    pub policy: Policy,
+}
+
+impl Base {
+    const fn filter(hook: Hook, policy: Policy) -> Option<Self> {
+        Some(Self {
+            kind: Kind::Filter,
+            hook,
+            priority: 0,
+            policy,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Filter,
+    Nat,
+}
+
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Filter => "filter",
+            Kind::Nat => "nat",
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,7 +145,7 @@ pub enum Policy {
 }
 
 /// Terms are tried left to right; the first that does not match ends the rule. The comment is
-/// unique within its chain: `verify` finds rules by it.
+/// unique within the table: `verify` finds rules by it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rule {
     pub comment: String,
@@ -93,10 +159,16 @@ pub enum Term {
     InLoopback,
     UserIs(u32),
     UserIsNot(u32),
-    UserIn(&'static str),
+    /// In an interval set.
+    UserIn(SetName),
+    /// In a set whose element lapses.
+    UserUntil(SetName),
+    Source(IpAddr, u8),
     Destination(IpAddr, u8),
     SourcePort(Protocol, u16),
     DestinationPort(Protocol, u16),
+    /// Source and destination port.
+    Ports(Protocol, u16, u16),
     Tcp,
     Reset,
     HopLimit255,
@@ -105,16 +177,22 @@ pub enum Term {
     MarkIs(u32),
     Reply,
     State(&'static [State]),
+    /// The flow's destination was rewritten, by this table's redirection.
+    Translated,
     /// The packet's source is an address of this machine.
     SourceIsLocal,
+    /// The packet's destination is no address of this machine.
+    DestinationIsAway,
     /// The way back to the packet's source is not the interface it came from.
     SourceIsSpoofed,
     SetMark(u32),
-    NoteUser(&'static str),
+    NoteUser(SetName),
     Count(&'static str),
     Accept,
     Drop,
     Goto(&'static str),
+    /// To this port of loopback.
+    Redirect(u16),
     RejectReset,
     RejectProhibited,
 }
@@ -123,17 +201,6 @@ pub enum Term {
 pub enum State {
     Established,
     Related,
-}
-
-/// An exception that is in force: who, where to.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Opening {
-    pub(crate) uid: u32,
-    pub(crate) address: IpAddr,
-    pub(crate) prefix: u8,
-    pub(crate) protocol: Protocol,
-    pub(crate) port: u16,
-    pub(crate) reason: String,
 }
 
 impl Ruleset {
@@ -148,63 +215,28 @@ impl Ruleset {
         now: jiff::Timestamp,
     ) -> Result<Self, Diagnostics> {
         let resolved = config.resolve(accounts, now)?;
-        let port = config.gate_port;
-        let ruleset = match config.scope {
-            Scope::Guest => guest::ruleset(&config.table, port, &resolved),
-            Scope::Agents => agents::ruleset(&config.table, port, &resolved),
-        };
-        Ok(ruleset)
+        Ok(match config.scope {
+            Scope::Guest => guest::ruleset(&config.table, &resolved),
+            Scope::Agents => agents::ruleset(&config.table, &resolved),
+        })
     }
 
-    /// What this ruleset would let through that `before` refuses, in words; `None` when it is at
-    /// least as shut.
-    pub fn opens_beyond(&self, before: &Ruleset) -> Option<String> {
-        let covered = |ranges: &[UidRange], name| {
-            let now = self.intervals(name);
-            let open = ranges.iter().find(|range| !range.covered_by(now))?;
-            Some(format!("of uids {open} not all would be shut any more"))
-        };
-        let shut = before
-            .sets
-            .iter()
-            .find_map(|set| covered(before.intervals(set.name), set.name));
-        let rules = |ruleset: &Ruleset, accepting: bool| -> Vec<(&'static str, Rule)> {
-            let all = ruleset
-                .chains
-                .iter()
-                .flat_map(|chain| chain.rules.iter().map(|rule| (chain.name, rule.clone())));
-            all.filter(|(_, rule)| (rule.terms.last() == Some(&Term::Accept)) == accepting)
-                .collect()
-        };
-        let missing = |held: &[(&'static str, Rule)], wanted: Vec<(&'static str, Rule)>| {
-            // Exceptions are numbered in their comments; what they do is in the terms.
-            wanted.into_iter().find(|(chain, rule)| {
-                !held
-                    .iter()
-                    .any(|(other, held)| other == chain && held.terms == rule.terms)
-            })
-        };
-        let accept = || missing(&rules(before, true), rules(self, true));
-        let refuse = || missing(&rules(self, false), rules(before, false));
-        shut.or_else(|| {
-            accept().map(|(_, rule)| format!("{:?} would be a new opening", rule.comment))
-        })
-        .or_else(|| {
-            refuse().map(|(_, rule)| format!("{:?} would be gone or another", rule.comment))
-        })
+    /// The uids that are shut in scope `agents`; none in scope `guest`, where all but one are.
+    pub fn agents(&self) -> &[UidRange] {
+        self.intervals(SET_AGENTS)
     }
 
     fn intervals(&self, name: &str) -> &[UidRange] {
         let set = self.sets.iter().find(|set| set.name == name);
         match set.map(|set| &set.elements) {
             Some(Elements::Intervals(ranges)) => ranges,
-            Some(Elements::Dynamic { .. }) | None => &[],
+            Some(Elements::Dynamic { .. } | Elements::Until { .. }) | None => &[],
         }
     }
 
     /// SHA-256 of the rendered text, in hex: names this ruleset in status files and audit logs.
     pub fn hash(&self) -> String {
-        let digest = Sha256::digest(crate::render::text(self).as_bytes());
+        let digest = Sha256::digest(crate::render::canonical(self).as_bytes());
         digest.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 }
@@ -213,98 +245,5 @@ fn rule(comment: impl Into<String>, terms: Vec<Term>) -> Rule {
     Rule {
         comment: comment.into(),
         terms,
-    }
-}
-
-/// Nobody answers from the gate's port in the gate's place: the SYN-ACK of a listener carries the
-/// listener's uid.
-fn squatter(port: u16, gate: u32) -> Rule {
-    rule(
-        "only the gate answers on its port",
-        vec![
-            Term::OutLoopback,
-            Term::SourcePort(Protocol::Tcp, port),
-            Term::UserIsNot(gate),
-            Term::Count(COUNTER_SQUATTED),
-            Term::Drop,
-        ],
-    )
-}
-
-/// The one thing on loopback that an agent reaches. `who` comes first when only some are judged.
-fn to_gate(port: u16, who: Option<Term>) -> [Rule; 2] {
-    [
-        ("to the gate over IPv4", IpAddr::from([127, 0, 0, 1]), 32),
-        (
-            "to the gate over IPv6",
-            IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1u16]),
-            128,
-        ),
-    ]
-    .map(|(comment, address, prefix)| {
-        let mut terms: Vec<Term> = who.iter().cloned().collect();
-        terms.extend([
-            Term::OutLoopback,
-            Term::Destination(address, prefix),
-            Term::DestinationPort(Protocol::Tcp, port),
-            Term::Accept,
-        ]);
-        rule(comment, terms)
-    })
-}
-
-fn exceptions(openings: &[Opening], mark: bool) -> Vec<Rule> {
-    openings
-        .iter()
-        .enumerate()
-        .map(|(index, opening)| {
-            let mut terms = vec![
-                Term::UserIs(opening.uid),
-                Term::Destination(opening.address, opening.prefix),
-                Term::DestinationPort(opening.protocol, opening.port),
-            ];
-            if mark {
-                terms.push(Term::SetMark(MARK_OPEN));
-            }
-            terms.push(Term::Accept);
-            rule(
-                format!("exception {}: {}", index + 1, opening.reason),
-                terms,
-            )
-        })
-        .collect()
-}
-
-/// Where everything refused on output ends: noted by uid, counted, and told at once.
-///
-/// A reset or an ICMP error goes to the packet's *source*. `IPV6_FREEBIND` lets an unprivileged
-/// program send from any address, so without the look at the source a refusal would itself carry
-/// the agent's bytes to an outside address of its choice.
-fn refuse(mark: bool) -> Chain {
-    let mut reset = vec![Term::Tcp, Term::SourceIsLocal];
-    if mark {
-        reset.push(Term::SetMark(MARK_REFUSED));
-    }
-    reset.push(Term::RejectReset);
-    Chain {
-        name: "refuse",
-        hook: None,
-        rules: vec![
-            rule("who was refused", vec![Term::NoteUser(SET_REFUSED)]),
-            rule("how much was refused", vec![Term::Count(COUNTER_REFUSED)]),
-            rule("TCP callers hear it at once", reset),
-            rule(
-                "others hear it at once",
-                vec![Term::SourceIsLocal, Term::RejectProhibited],
-            ),
-            rule("the rest in silence", vec![Term::Drop]),
-        ],
-    }
-}
-
-fn refused_set() -> Set {
-    Set {
-        name: SET_REFUSED,
-        elements: Elements::Dynamic { size: 65_535 },
     }
 }

@@ -8,7 +8,7 @@ use std::fmt;
 use crate::encode;
 use crate::netlink::{NetlinkError, ObservedRule, ObservedSet, ObservedTable};
 use crate::render;
-use crate::ruleset::{Chain, Elements, Hook, Policy, Ruleset};
+use crate::ruleset::{Base, Chain, Elements, Hook, Policy, Ruleset};
 
 /// One thing that is not as it should be.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +58,16 @@ pub fn verify(expected: &Ruleset) -> Result<Vec<Difference>, NetlinkError> {
                 .to_owned(),
         });
     }
+    let routing_table = crate::ruleset::routing_table(&expected.table);
+    found.extend(crate::detour::differences(
+        routing_table,
+        expected.detour.as_ref(),
+    )?);
     Ok(found)
 }
+
+/// Milliseconds by which an exception may lapse early or late: clocks are set while it stands.
+const LAPSE_SLACK: i128 = 2000;
 
 /// The comparison alone.
 pub fn differences(expected: &Ruleset, observed: Option<&ObservedTable>) -> Vec<Difference> {
@@ -125,13 +133,13 @@ impl Report {
     fn sets(&mut self, expected: &Ruleset, observed: &ObservedTable) {
         for set in &expected.sets {
             let what = format!("set {}", set.name);
-            match observed.sets.get(set.name) {
+            match observed.sets.get(set.name.as_ref()) {
                 None => self.add(Kind::Missing, what, ""),
                 Some(found) => self.set(what, &set.elements, found),
             }
         }
         for name in observed.sets.keys() {
-            if !expected.sets.iter().any(|set| set.name == name) {
+            if !expected.sets.iter().any(|set| set.name == *name) {
                 self.add(Kind::Extra, format!("set {name}"), "");
             }
         }
@@ -141,6 +149,7 @@ impl Report {
         let (flags, size) = match expected {
             Elements::Intervals(_) => (libc::NFT_SET_INTERVAL.cast_unsigned(), 0),
             Elements::Dynamic { size } => (libc::NFT_SET_EVAL.cast_unsigned(), *size),
+            Elements::Until { .. } => (libc::NFT_SET_TIMEOUT.cast_unsigned(), 0),
         };
         if (found.flags, found.key_len, found.size) != (flags, 4, size) {
             let detail = format!(
@@ -150,8 +159,10 @@ impl Report {
             );
             self.add(Kind::Changed, what.clone(), detail);
         }
-        let Elements::Intervals(ranges) = expected else {
-            return;
+        let ranges = match expected {
+            Elements::Intervals(ranges) => ranges,
+            Elements::Until { uid, expires } => return self.lapsing(&what, *uid, *expires, found),
+            Elements::Dynamic { .. } => return,
         };
         let wanted: BTreeSet<(Vec<u8>, u32)> = crate::netlink::interval_keys(ranges)
             .into_iter()
@@ -178,6 +189,42 @@ impl Report {
         }
     }
 
+    /// One uid that goes when its time is over, and not much later.
+    fn lapsing(&mut self, what: &str, uid: u32, expires: jiff::Timestamp, found: &ObservedSet) {
+        let left = expires.duration_since(jiff::Timestamp::now()).as_millis();
+        let what = format!("element of {what}");
+        let mut held = false;
+        for element in &found.elements {
+            let key = <[u8; 4]>::try_from(element.key.as_slice()).ok();
+            let key = key.map(u32::from_ne_bytes);
+            if key != Some(uid) {
+                let detail = match key {
+                    Some(uid) => format!("uid {uid}"),
+                    None => format!("{:02x?}", element.key),
+                };
+                self.add(Kind::Extra, what.clone(), detail);
+                continue;
+            }
+            held = true;
+            match element.lapses_in {
+                None => self.add(
+                    Kind::Changed,
+                    what.clone(),
+                    format!("uid {uid} never lapses"),
+                ),
+                Some(lapses) if i128::from(lapses) > left + LAPSE_SLACK => {
+                    let late = (i128::from(lapses) - left) / 1000;
+                    let detail = format!("uid {uid} lapses {late} s too late");
+                    self.add(Kind::Changed, what.clone(), detail);
+                }
+                Some(_) => {}
+            }
+        }
+        if !held && left > LAPSE_SLACK {
+            self.add(Kind::Missing, what, format!("uid {uid}, until {expires}"));
+        }
+    }
+
     fn chain(&mut self, chain: &Chain, observed: &ObservedTable) {
         let what = format!("chain {}", chain.name);
         let Some(found) = observed.chains.get(chain.name) else {
@@ -188,25 +235,9 @@ impl Report {
             );
             return;
         };
-        let hook = chain.hook.map(|(hook, policy)| {
-            let number = match hook {
-                Hook::Input => libc::NF_INET_LOCAL_IN,
-                Hook::Forward => libc::NF_INET_FORWARD,
-                Hook::Output => libc::NF_INET_LOCAL_OUT,
-            };
-            let policy = match policy {
-                Policy::Accept => libc::NF_ACCEPT,
-                Policy::Drop => libc::NF_DROP,
-            };
-            (
-                number.cast_unsigned(),
-                0i32,
-                policy.cast_unsigned(),
-                "filter".to_owned(),
-            )
-        });
-        if found.hook != hook {
-            let detail = format!("{}; expected {}", base(&found.hook), base(&hook));
+        let base = chain.base.map(numbers);
+        if found.hook != base {
+            let detail = format!("{}; expected {}", shown(&found.hook), shown(&base));
             self.add(Kind::Changed, what.clone(), detail);
         }
         let held: Vec<&ObservedRule> = observed
@@ -266,8 +297,27 @@ impl Report {
     }
 }
 
-fn base(hook: &Option<(u32, i32, u32, String)>) -> String {
-    match hook {
+/// As the kernel tells it: hook, priority, policy, type.
+fn numbers(base: Base) -> (u32, i32, u32, String) {
+    let hook = match base.hook {
+        Hook::Input => libc::NF_INET_LOCAL_IN,
+        Hook::Forward => libc::NF_INET_FORWARD,
+        Hook::Output => libc::NF_INET_LOCAL_OUT,
+    };
+    let policy = match base.policy {
+        Policy::Accept => libc::NF_ACCEPT,
+        Policy::Drop => libc::NF_DROP,
+    };
+    (
+        hook.cast_unsigned(),
+        base.priority,
+        policy.cast_unsigned(),
+        base.kind.as_str().to_owned(),
+    )
+}
+
+fn shown(base: &Option<(u32, i32, u32, String)>) -> String {
+    match base {
         None => "no hook".into(),
         Some((hook, priority, policy, kind)) => {
             let policy = if *policy == 0 { "drop" } else { "accept" };

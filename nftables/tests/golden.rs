@@ -11,26 +11,36 @@ const PASSWD: &str = "root:x:0:0::/root:/bin/sh\n\
                       portcullis-proxy:x:990:990::/:/usr/sbin/nologin\n\
                       portcullis-orchestrator:x:991:991::/:/usr/sbin/nologin\n\
                       portcullis-exec:x:992:992::/:/usr/sbin/nologin\n\
+                      systemd-resolve:x:993:993::/:/usr/sbin/nologin\n\
                       _apt:x:42:65534::/:/usr/sbin/nologin\n";
 const SUBUID: &str = "portcullis-orchestrator:200000:65536\nportcullis-exec:265536:65536\n";
 
 fn ruleset(text: &str) -> Ruleset {
     let config = Config::parse(text, "boundary.toml").unwrap();
     let accounts = Accounts::from_texts(PASSWD, SUBUID, SUBUID).unwrap();
-    let now = "2026-12-01T00:00:00Z".parse().unwrap();
-    Ruleset::build(&config, &accounts, now).unwrap()
+    Ruleset::build(&config, &accounts, now()).unwrap()
+}
+
+fn now() -> jiff::Timestamp {
+    "2026-12-01T00:00:00Z".parse().unwrap()
 }
 
 #[test]
 fn agents() {
     let ruleset = ruleset(include_str!("golden/agents.toml"));
-    assert_eq!(render::text(&ruleset), include_str!("golden/agents.nft"));
+    assert_eq!(
+        render::text(&ruleset, now()),
+        include_str!("golden/agents.nft")
+    );
 }
 
 #[test]
 fn guest() {
     let ruleset = ruleset(include_str!("golden/guest.toml"));
-    assert_eq!(render::text(&ruleset), include_str!("golden/guest.nft"));
+    assert_eq!(
+        render::text(&ruleset, now()),
+        include_str!("golden/guest.nft")
+    );
 }
 
 #[test]
@@ -44,17 +54,19 @@ fn the_hash_names_the_rules_and_nothing_else() {
 }
 
 #[test]
-fn comments_are_unique_within_a_chain() {
+fn comments_are_unique_within_the_table() {
     for text in [
         include_str!("golden/agents.toml"),
+        include_str!("golden/redirect.toml"),
         include_str!("golden/guest.toml"),
     ] {
-        for chain in ruleset(text).chains {
-            let mut comments: Vec<_> = chain.rules.iter().map(|rule| &rule.comment).collect();
-            let count = comments.len();
-            comments.sort();
-            comments.dedup();
-            assert_eq!(comments.len(), count, "chain {}", chain.name);
-        }
+        let chains = ruleset(text).chains;
+        let rules = chains.iter().flat_map(|chain| &chain.rules);
+        let mut comments: Vec<_> = rules.map(|rule| &rule.comment).collect();
+        let count = comments.len();
+        assert!(comments.iter().all(|comment| comment.len() < 128));
+        comments.sort();
+        comments.dedup();
+        assert_eq!(comments.len(), count);
     }
 }

@@ -1,13 +1,12 @@
 //! TOML text to [`Config`], collecting every problem with its line.
 
-use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Agents, At, Config, Exception, Protocol, Scope, User};
+use super::{Agents, At, Config, Exception, Protocol, Redirect, Scope, User};
 use crate::accounts::UidRange;
 use crate::diagnostics::Diagnostics;
 
@@ -19,6 +18,9 @@ const KEYS: &[&str] = &[
     "agents",
     "status",
     "exception",
+    "redirect",
+    "resolver",
+    "guest",
 ];
 const EXCEPTION_KEYS: &[&str] = &["user", "destination", "protocol", "reason", "expires"];
 
@@ -38,37 +40,46 @@ pub(super) fn config(text: &str, file: &str) -> Result<Config, Diagnostics> {
     reader.known(table, "", KEYS);
     let scope = reader.scope(table);
     let name = reader.table_name(table);
-    let gate_port = reader.port(table);
+    let gate_port = reader
+        .required(table, "gate_port", PORT_HINT)
+        .and_then(|value| reader.port(value, "gate_port"));
+    let redirect = reader.redirect(table);
+    let resolver = reader.resolver(table);
+    reader.distinct(table);
     let proxy = reader.required(table, "proxy", "name the user the gate runs as");
     let proxy = proxy.and_then(|value| reader.user(value, "proxy"));
     let agents = reader.agents(table, scope);
     let status = reader.status(table);
     let exceptions = reader.exceptions(table);
+    let guest = reader.guest(table, scope);
     let config = match (scope, name, gate_port, proxy, status) {
         (Some(scope), Some(table), Some(gate_port), Some(proxy), Some(status)) => Some(Config {
             file: file.to_owned(),
             scope,
             table,
             gate_port,
+            redirect,
+            resolver,
             proxy,
             agents,
             status,
             exceptions,
+            guest,
         }),
         _ => None,
     };
     reader.problems.finish(config)
 }
 
-struct Reader<'t> {
+pub(super) struct Reader<'t> {
     text: &'t str,
-    problems: Diagnostics,
+    pub(super) problems: Diagnostics,
 }
 
-type Value<'a, 'i> = &'a Spanned<DeValue<'i>>;
+pub(super) type Value<'a, 'i> = &'a Spanned<DeValue<'i>>;
 
 impl Reader<'_> {
-    fn line(&self, span: &Range<usize>) -> usize {
+    pub(super) fn line(&self, span: &Range<usize>) -> usize {
         let end = span.start.min(self.text.len());
         1 + self.text.as_bytes()[..end]
             .iter()
@@ -76,12 +87,12 @@ impl Reader<'_> {
             .count()
     }
 
-    fn problem(&mut self, value: Value<'_, '_>, key: &str, text: String, hint: &str) {
+    pub(super) fn problem(&mut self, value: Value<'_, '_>, key: &str, text: String, hint: &str) {
         let line = self.line(&value.span());
         self.problems.add(line, key, text, hint);
     }
 
-    fn known(&mut self, table: &DeTable<'_>, prefix: &str, keys: &[&str]) {
+    pub(super) fn known(&mut self, table: &DeTable<'_>, prefix: &str, keys: &[&str]) {
         for (key, _) in table.iter() {
             let name = key.get_ref().as_ref();
             if keys.contains(&name) {
@@ -114,7 +125,12 @@ impl Reader<'_> {
         value
     }
 
-    fn string<'a>(&mut self, value: Value<'a, '_>, key: &str, hint: &str) -> Option<&'a str> {
+    pub(super) fn string<'a>(
+        &mut self,
+        value: Value<'a, '_>,
+        key: &str,
+        hint: &str,
+    ) -> Option<&'a str> {
         let text = value.get_ref().as_str();
         if text.is_none() {
             let kind = value.get_ref().type_str();
@@ -162,14 +178,110 @@ impl Reader<'_> {
         Some(name.to_owned())
     }
 
-    fn port(&mut self, table: &DeTable<'_>) -> Option<u16> {
-        let hint = "the loopback TCP port the gate listens on, 1 to 65535";
-        let value = self.required(table, "gate_port", hint)?;
+    pub(super) fn port(&mut self, value: Value<'_, '_>, key: &str) -> Option<u16> {
         match integer(value).and_then(|number| u16::try_from(number).ok()) {
             Some(port) if port != 0 => Some(port),
             _ => {
-                self.problem(value, "gate_port", "not a port".into(), hint);
+                self.problem(value, key, "not a port".into(), PORT_HINT);
                 None
+            }
+        }
+    }
+
+    /// A list of ports, sorted, each once.
+    pub(super) fn ports(&mut self, value: Value<'_, '_>, key: &str) -> Vec<u16> {
+        let Some(list) = value.get_ref().as_array() else {
+            self.problem(value, key, "must be a list of ports".into(), "[80, 443]");
+            return Vec::new();
+        };
+        if list.is_empty() {
+            self.problem(value, key, "empty".into(), "name at least one port");
+        }
+        let mut ports: Vec<u16> = list
+            .iter()
+            .enumerate()
+            .filter_map(|(index, entry)| self.port(entry, &format!("{key}[{index}]")))
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        ports
+    }
+
+    /// A table under this key, its keys checked.
+    pub(super) fn section<'a, 'i>(
+        &mut self,
+        table: &'a DeTable<'i>,
+        key: &str,
+        prefix: &str,
+        keys: &[&str],
+    ) -> Option<(Value<'a, 'i>, &'a DeTable<'i>)> {
+        let value = table.get(key)?;
+        let Some(section) = value.get_ref().as_table() else {
+            let hint = format!("write it as [{prefix}{key}]");
+            self.problem(
+                value,
+                &format!("{prefix}{key}"),
+                "must be a table".into(),
+                &hint,
+            );
+            return None;
+        };
+        self.known(section, &format!("{prefix}{key}."), keys);
+        Some((value, section))
+    }
+
+    /// A value that a section must have.
+    pub(super) fn field<'a, 'i>(
+        &mut self,
+        (section, table): (Value<'_, '_>, &'a DeTable<'i>),
+        key: &str,
+        name: &str,
+        hint: &str,
+    ) -> Option<Value<'a, 'i>> {
+        let value = table.get(name);
+        if value.is_none() {
+            self.problem(section, key, "missing".into(), hint);
+        }
+        value
+    }
+
+    fn redirect(&mut self, table: &DeTable<'_>) -> Option<Redirect> {
+        let section = self.section(table, "redirect", "", &["port", "ports"])?;
+        let port = self.field(section, "redirect.port", "port", PORT_HINT);
+        let port = port.and_then(|value| self.port(value, "redirect.port"));
+        let ports = section.1.get("ports");
+        let ports = ports.map(|value| self.ports(value, "redirect.ports"));
+        Some(Redirect {
+            port: port?,
+            ports: ports.unwrap_or_default(),
+        })
+    }
+
+    fn resolver(&mut self, table: &DeTable<'_>) -> Option<u16> {
+        let section = self.section(table, "resolver", "", &["port"])?;
+        let port = self.field(section, "resolver.port", "port", PORT_HINT);
+        port.and_then(|value| self.port(value, "resolver.port"))
+    }
+
+    /// The gate needs a port of its own for each purpose.
+    fn distinct(&mut self, table: &DeTable<'_>) {
+        let port = |section: &str| table.get(section)?.get_ref().as_table()?.get("port");
+        let ports = [
+            ("gate_port", table.get("gate_port")),
+            ("redirect.port", port("redirect")),
+            ("resolver.port", port("resolver")),
+        ];
+        for (index, (key, value)) in ports.iter().enumerate() {
+            let Some((value, number)) = value.and_then(|value| Some((value, integer(value)?)))
+            else {
+                continue;
+            };
+            let same = |(_, other): &&(&str, Option<Value<'_, '_>>)| {
+                other.and_then(integer) == Some(number)
+            };
+            if let Some((other, _)) = ports[..index].iter().find(same) {
+                let hint = "the gate needs a port of its own for each";
+                self.problem(value, key, format!("{number} is {other} too"), hint);
             }
         }
     }
@@ -187,7 +299,7 @@ impl Reader<'_> {
         Some(path)
     }
 
-    fn user(&mut self, value: Value<'_, '_>, key: &str) -> Option<At<User>> {
+    pub(super) fn user(&mut self, value: Value<'_, '_>, key: &str) -> Option<At<User>> {
         let hint = "a user name or a uid";
         let line = self.line(&value.span());
         let user = match value.get_ref() {
@@ -254,6 +366,23 @@ impl Reader<'_> {
         found
     }
 
+    /// What becomes part of a rule's comment, which the kernel limits.
+    pub(super) fn reason(
+        &mut self,
+        value: Value<'_, '_>,
+        key: &str,
+        most: usize,
+    ) -> Option<String> {
+        let hint = format!("say why in at most {most} plain ASCII characters, without quotes");
+        let text = self.string(value, key, &hint)?.trim();
+        let printable = text.chars().all(|c| (' '..='~').contains(&c) && c != '"');
+        if text.is_empty() || text.len() > most || !printable {
+            self.problem(value, key, "not a reason".into(), &hint);
+            return None;
+        }
+        Some(text.to_owned())
+    }
+
     fn exceptions(&mut self, table: &DeTable<'_>) -> Vec<At<Exception>> {
         let Some(value) = table.get("exception") else {
             return Vec::new();
@@ -290,12 +419,12 @@ impl Reader<'_> {
         };
         let user = field("user", "who may leave: a user name or a uid");
         let destination = field("destination", DESTINATION_HINT);
-        let reason = field("reason", REASON_HINT);
+        let reason = field("reason", "say why, in plain ASCII characters");
         let expires = field("expires", EXPIRES_HINT);
         let user = user.and_then(|value| self.user(value, &key("user")));
         let destination = destination.and_then(|value| {
             let text = self.string(value, &key("destination"), DESTINATION_HINT)?;
-            let parsed = destination_of(text);
+            let parsed = super::destination::with_port(text);
             if let Err(why) = &parsed {
                 self.problem(value, &key("destination"), why.clone(), DESTINATION_HINT);
             }
@@ -314,15 +443,7 @@ impl Reader<'_> {
                 None => None,
             },
         };
-        let reason = reason.and_then(|value| {
-            let text = self.string(value, &key("reason"), REASON_HINT)?.trim();
-            let printable = text.chars().all(|c| (' '..='~').contains(&c) && c != '"');
-            if text.is_empty() || text.len() > 90 || !printable {
-                self.problem(value, &key("reason"), "not a reason".into(), REASON_HINT);
-                return None;
-            }
-            Some(text.to_owned())
-        });
+        let reason = reason.and_then(|value| self.reason(value, &key("reason"), 90));
         let expires = expires.and_then(|value| {
             let text = match value.get_ref() {
                 DeValue::String(text) => text.to_string(),
@@ -348,8 +469,8 @@ impl Reader<'_> {
     }
 }
 
+const PORT_HINT: &str = "a port the gate listens on at loopback, 1 to 65535";
 const DESTINATION_HINT: &str = "an address or network and a port: \"192.0.2.10:443\", \"10.0.0.0/8:53\", \"[2001:db8::/32]:443\"";
-const REASON_HINT: &str = "say why in at most 90 plain ASCII characters, without quotes";
 const EXPIRES_HINT: &str = "RFC 3339 with an offset, such as \"2027-01-01T00:00:00Z\"";
 const PROTOCOL_HINT: &str = "\"tcp\" or \"udp\"";
 
@@ -378,53 +499,4 @@ fn range(text: &str) -> Option<Result<UidRange, String>> {
         (Ok(_), Ok(_)) => Err(format!("{text:?} ends before it starts")),
         _ => Err(format!("{text:?} is not a uid range")),
     })
-}
-
-fn destination_of(text: &str) -> Result<(IpAddr, u8, u16), String> {
-    let (network, port) = text
-        .rsplit_once(':')
-        .ok_or_else(|| format!("{text:?} has no port"))?;
-    let port: u16 = port
-        .parse()
-        .map_err(|_| format!("{port:?} is not a port"))?;
-    if port == 0 {
-        return Err("0 is not a port".into());
-    }
-    let bracketed = network
-        .strip_prefix('[')
-        .and_then(|rest| rest.strip_suffix(']'));
-    let inner = bracketed.unwrap_or(network);
-    let (address, prefix) = match inner.split_once('/') {
-        Some((address, prefix)) => (address, Some(prefix)),
-        None => (inner, None),
-    };
-    let address: IpAddr = address
-        .parse()
-        .map_err(|_| format!("{address:?} is not an IP address"))?;
-    if address.is_ipv6() != bracketed.is_some() {
-        return Err("IPv6 stands in brackets, IPv4 does not".into());
-    }
-    let bits = if address.is_ipv4() { 32 } else { 128 };
-    let prefix: u8 = match prefix {
-        None => bits,
-        Some(prefix) => prefix
-            .parse()
-            .ok()
-            .filter(|prefix| *prefix <= bits)
-            .ok_or_else(|| format!("/{prefix} is not a prefix length"))?,
-    };
-    if prefix == 0 {
-        return Err("/0 would open everything".into());
-    }
-    if !host_bits_zero(address, prefix) {
-        return Err(format!("{address} has bits set beyond /{prefix}"));
-    }
-    Ok((address, prefix, port))
-}
-
-fn host_bits_zero(address: IpAddr, prefix: u8) -> bool {
-    match address {
-        IpAddr::V4(v4) => u32::from(v4).checked_shl(u32::from(prefix)).unwrap_or(0) == 0,
-        IpAddr::V6(v6) => u128::from(v6).checked_shl(u32::from(prefix)).unwrap_or(0) == 0,
-    }
 }

@@ -34,10 +34,13 @@ impl Config {
             self.keep_apart(gate, &agents, accounts, &mut problems);
         }
         let openings = self.openings(gate, accounts, now, &mut problems);
+        let guest = self.guest_users(gate, accounts, &mut problems);
         let resolved = gate.map(|gate| Resolved {
             gate,
+            ports: self.ports(),
             agents,
             openings,
+            guest,
         });
         problems.finish(resolved)
     }
@@ -191,6 +194,8 @@ impl Config {
                 continue;
             }
             openings.push(Opening {
+                number: index + 1,
+                expires: exception.expires,
                 uid,
                 address: exception.address,
                 prefix: exception.prefix,
@@ -203,14 +208,14 @@ impl Config {
     }
 }
 
-fn uid(user: &User, accounts: &Accounts) -> Option<u32> {
+pub(super) fn uid(user: &User, accounts: &Accounts) -> Option<u32> {
     match user {
         User::Uid(uid) => Some(*uid),
         User::Name(name) => accounts.uid_of(name),
     }
 }
 
-fn name(user: &User) -> String {
+pub(super) fn name(user: &User) -> String {
     match user {
         User::Uid(uid) => uid.to_string(),
         User::Name(name) => format!("{name:?}"),

@@ -162,7 +162,7 @@ fn an_exception_needs_its_reason_and_its_end() {
 #[test]
 fn a_user_stands_for_its_subordinates() {
     let ruleset = build(GOOD, "agent:100000:65536\nunrelated:300000:10\n").unwrap();
-    let text = crate::render::text(&ruleset);
+    let text = crate::render::canonical(&ruleset);
     assert!(
         text.contains("elements = { 1000, 1500-1600, 100000-165535 }"),
         "{text}"
@@ -360,7 +360,7 @@ fn an_exception_is_in_force_until_it_expires() {
     let accounts = Accounts::from_texts(PASSWD, "", "").unwrap();
     let at = |time: &str| {
         let ruleset = Ruleset::build(&config, &accounts, time.parse().unwrap()).unwrap();
-        crate::render::text(&ruleset).contains("192.0.2.1")
+        crate::render::canonical(&ruleset).contains("192.0.2.1")
     };
     assert!(at("2026-12-31T23:59:59Z"));
     assert!(!at("2027-01-01T00:00:00Z"));

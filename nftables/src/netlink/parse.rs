@@ -141,6 +141,10 @@ pub(super) unsafe extern "C" fn collect_element(
         if sys::nftnl_set_elem_is_set(element, sys::NFTNL_SET_ELEM_FLAGS as u16) {
             read.flags = sys::nftnl_set_elem_get_u32(element, sys::NFTNL_SET_ELEM_FLAGS as u16);
         }
+        if sys::nftnl_set_elem_is_set(element, sys::NFTNL_SET_ELEM_EXPIRATION as u16) {
+            let left = sys::nftnl_set_elem_get_u64(element, sys::NFTNL_SET_ELEM_EXPIRATION as u16);
+            read.lapses_in = Some(left);
+        }
         sys::nftnl_set_elem_expr_foreach(
             element,
             Some(collect_counter),

@@ -44,6 +44,8 @@ pub struct Element {
     pub flags: u32,
     /// (packets, bytes) of the element's own counter, 0 without one.
     pub counted: (u64, u64),
+    /// Milliseconds until the kernel takes it out, if ever.
+    pub lapses_in: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -5,12 +5,15 @@ use std::ptr::NonNull;
 
 use nftnl::expr::Expression;
 use nftnl::set::{Set, SetKey};
-use nftnl::{Batch, Chain, FinalizedBatch, Hook, MsgType, NlMsg, ProtoFamily, Rule, Table};
+use nftnl::{
+    Batch, Chain, ChainType, FinalizedBatch, Hook, MsgType, NlMsg, ProtoFamily, Rule, Table,
+};
 use nftnl_sys as sys;
 
 use super::{NetlinkError, OBJECT_COUNTER};
 use crate::accounts::UidRange;
 use crate::encode::{self, Node};
+use crate::render;
 use crate::ruleset::{self, Elements, Policy, Ruleset};
 
 /// Create-if-missing, delete, create: the kernel applies all of it or none.
@@ -33,7 +36,7 @@ pub(super) fn replacement(
     }
     let mut sets = Vec::new();
     for (id, set) in (1..).zip(&ruleset.sets) {
-        sets.push((uid_set(&table, set, id)?, set.name));
+        sets.push((uid_set(&table, set, id)?, set.name.as_ref()));
     }
     for (set, name) in &sets {
         batch.add(set, MsgType::Add);
@@ -46,16 +49,20 @@ pub(super) fn replacement(
     let mut chains = Vec::new();
     for described in &ruleset.chains {
         let mut chain = Chain::new(text(described.name)?, &table);
-        if let Some((hook, policy)) = described.hook {
+        if let Some(base) = described.base {
             chain.set_hook(
-                match hook {
+                match base.hook {
                     ruleset::Hook::Input => Hook::In,
                     ruleset::Hook::Forward => Hook::Forward,
                     ruleset::Hook::Output => Hook::Out,
                 },
-                0,
+                base.priority,
             );
-            chain.set_policy(match policy {
+            chain.set_type(match base.kind {
+                ruleset::Kind::Filter => ChainType::Filter,
+                ruleset::Kind::Nat => ChainType::Nat,
+            });
+            chain.set_policy(match base.policy {
                 Policy::Accept => nftnl::Policy::Accept,
                 Policy::Drop => nftnl::Policy::Drop,
             });
@@ -109,7 +116,7 @@ fn uid_set<'t>(
     described: &ruleset::Set,
     id: u32,
 ) -> Result<Set<'t, Uid>, NetlinkError> {
-    let set = Set::<Uid>::new_named(&text(described.name)?, id, table, ProtoFamily::Inet);
+    let set = Set::<Uid>::new_named(&text(&described.name)?, id, table, ProtoFamily::Inet);
     let raw = set.as_ptr().as_ptr();
     // Type 0 (key byte order), length 4, value 1 (host): without it nft(8) shows keys swapped.
     let byte_order: [u8; 6] = [0, 4, 1, 0, 0, 0];
@@ -125,6 +132,7 @@ fn uid_set<'t>(
     let (flags, size) = match &described.elements {
         Elements::Intervals(_) => (libc::NFT_SET_INTERVAL, None),
         Elements::Dynamic { size } => (libc::NFT_SET_EVAL, Some(*size)),
+        Elements::Until { .. } => (libc::NFT_SET_TIMEOUT, None),
     };
     // SAFETY: as above; these setters store plain numbers.
     unsafe {
@@ -155,6 +163,27 @@ fn uid_set<'t>(
                 }
                 sys::nftnl_set_elem_add(raw, element.as_ptr());
             }
+        }
+    }
+    if let Elements::Until { uid, expires } = &described.elements {
+        let left = render::seconds_until(*expires, jiff::Timestamp::now());
+        let key = uid.to_ne_bytes();
+        // SAFETY: as above: copied by libnftnl, then owned by the set.
+        unsafe {
+            let element = allocated(sys::nftnl_set_elem_alloc());
+            let raw_element = element.as_ptr();
+            sys::nftnl_set_elem_set(
+                raw_element,
+                sys::NFTNL_SET_ELEM_KEY as u16,
+                key.as_ptr().cast(),
+                4,
+            );
+            sys::nftnl_set_elem_set_u64(
+                raw_element,
+                sys::NFTNL_SET_ELEM_TIMEOUT as u16,
+                left * 1000,
+            );
+            sys::nftnl_set_elem_add(raw, raw_element);
         }
     }
     Ok(set)

@@ -1,18 +1,27 @@
 //! Scope `guest`: a machine that exists only for agents. Everything but the gate's uid is shut,
-//! root included.
+//! root included; what else the machine needs is named, each with its reason.
+
+mod named;
 
 use super::{
-    COUNTER_FORWARDED, COUNTER_INBOUND, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Hook, MARK_OPEN,
-    MARK_REFUSED, Policy, Rule, Ruleset, State, Term, exceptions, refuse, refused_set, rule,
-    squatter, to_gate,
+    Base, COUNTER_FORWARDED, COUNTER_INBOUND, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Hook,
+    MARK_OPEN, MARK_REFUSED, Policy, Rule, Ruleset, State, Term, exceptions, gate, refuse, rule,
 };
-use crate::config::{Protocol, Resolved, Scope};
+use crate::accounts::UidRange;
+use crate::config::{Resolved, Scope};
 
 const ESTABLISHED: &[State] = &[State::Established];
 const RELATED: &[State] = &[State::Related];
 const BOTH: &[State] = &[State::Established, State::Related];
 
-pub(super) fn ruleset(table: &str, port: u16, who: &Resolved) -> Ruleset {
+pub(super) fn ruleset(table: &str, resolved: &Resolved) -> Ruleset {
+    let mut sets = vec![refuse::set()];
+    sets.extend(exceptions::sets(&resolved.openings));
+    let mut chains = vec![refuse::chain(true)];
+    let who = Term::UserIsNot(resolved.gate);
+    let untouched = named::untouched(&resolved.guest);
+    chains.extend(gate::redirection(&who, resolved, untouched));
+    chains.extend([output(resolved), input(resolved), forward()]);
     Ruleset {
         table: table.to_owned(),
         scope: Scope::Guest,
@@ -22,33 +31,35 @@ pub(super) fn ruleset(table: &str, port: u16, who: &Resolved) -> Ruleset {
             COUNTER_INBOUND,
             COUNTER_FORWARDED,
         ],
-        sets: vec![refused_set()],
-        chains: vec![refuse(true), output(port, who), input(), forward()],
+        sets,
+        chains,
+        detour: gate::detour(table, &resolved.ports, everybody_but(resolved.gate)),
     }
 }
 
-fn output(port: u16, who: &Resolved) -> Chain {
-    let mut rules = vec![
-        squatter(port, who.gate),
-        rule(
-            "the gate's port answers, or the kernel for it",
-            vec![
-                Term::OutLoopback,
-                Term::SourcePort(Protocol::Tcp, port),
-                Term::Accept,
-            ],
-        ),
-    ];
-    rules.extend(to_gate(port, None));
+/// The highest number is no uid.
+fn everybody_but(gate: u32) -> Vec<UidRange> {
+    [(0, gate.saturating_sub(1)), (gate + 1, u32::MAX - 1)]
+        .into_iter()
+        .filter(|(first, last)| first <= last)
+        .map(|(first, last)| UidRange { first, last })
+        .collect()
+}
+
+fn output(resolved: &Resolved) -> Chain {
+    let mut rules = gate::squatters(&resolved.ports, resolved.gate);
+    rules.extend(gate::answers(&resolved.ports));
+    rules.extend(gate::reachable(&resolved.ports, None));
     rules.push(rule(
         "the gate leaves and marks its flows",
         vec![
-            Term::UserIs(who.gate),
+            Term::UserIs(resolved.gate),
             Term::SetMark(MARK_OPEN),
             Term::Accept,
         ],
     ));
-    rules.extend(exceptions(&who.openings, true));
+    rules.extend(exceptions::rules(&resolved.openings, true));
+    rules.extend(named::outgoing(&resolved.guest));
     rules.extend([
         rule(
             "what the gate opened on loopback may answer",
@@ -62,25 +73,29 @@ fn output(port: u16, who: &Resolved) -> Chain {
         ),
         rule(
             "any other user",
-            vec![Term::UserIsNot(who.gate), Term::Goto("refuse")],
+            vec![Term::UserIsNot(resolved.gate), Term::Goto("refuse")],
         ),
     ]);
     // From here on no packet has a uid: it is the kernel's own.
-    rules.extend(neighbours(&[
-        (135, "solicitation"),
-        (136, "advertisement"),
-        (133, "routers"),
-    ]));
+    rules.extend(neighbours(
+        "neighbour discovery",
+        &[
+            (135, "solicitation"),
+            (136, "advertisement"),
+            (133, "routers"),
+        ],
+    ));
+    rules.push(rule(
+        "the gate's closed sockets finish",
+        vec![
+            Term::Tcp,
+            Term::MarkIs(MARK_OPEN),
+            Term::State(ESTABLISHED),
+            Term::Accept,
+        ],
+    ));
+    rules.extend(named::kernel(&resolved.guest));
     rules.extend([
-        rule(
-            "the gate's closed sockets finish",
-            vec![
-                Term::Tcp,
-                Term::MarkIs(MARK_OPEN),
-                Term::State(ESTABLISHED),
-                Term::Accept,
-            ],
-        ),
         rule(
             "resets made by this table",
             vec![
@@ -102,31 +117,33 @@ fn output(port: u16, who: &Resolved) -> Chain {
     ]);
     Chain {
         name: "output",
-        hook: Some((Hook::Output, Policy::Drop)),
+        base: Base::filter(Hook::Output, Policy::Drop),
         rules,
     }
 }
 
-fn input() -> Chain {
+fn input(resolved: &Resolved) -> Chain {
     let mut rules = vec![rule("loopback", vec![Term::InLoopback, Term::Accept])];
-    rules.extend(neighbours(&[
-        (135, "solicitation"),
-        (136, "advertisement"),
-        (134, "routers"),
-    ]));
-    rules.extend([
-        rule(
-            "answers to the gate",
-            vec![Term::MarkIs(MARK_OPEN), Term::State(BOTH), Term::Accept],
-        ),
-        rule(
-            "everything else",
-            vec![Term::Count(COUNTER_INBOUND), Term::Drop],
-        ),
-    ]);
+    rules.extend(neighbours(
+        "inbound neighbour discovery",
+        &[
+            (135, "solicitation"),
+            (136, "advertisement"),
+            (134, "routers"),
+        ],
+    ));
+    rules.push(rule(
+        "answers to the gate",
+        vec![Term::MarkIs(MARK_OPEN), Term::State(BOTH), Term::Accept],
+    ));
+    rules.extend(named::incoming(&resolved.guest));
+    rules.push(rule(
+        "everything else inbound",
+        vec![Term::Count(COUNTER_INBOUND), Term::Drop],
+    ));
     Chain {
         name: "input",
-        hook: Some((Hook::Input, Policy::Drop)),
+        base: Base::filter(Hook::Input, Policy::Drop),
         rules,
     }
 }
@@ -135,7 +152,7 @@ fn input() -> Chain {
 fn forward() -> Chain {
     Chain {
         name: "forward",
-        hook: Some((Hook::Forward, Policy::Drop)),
+        base: Base::filter(Hook::Forward, Policy::Drop),
         rules: vec![
             rule(
                 "how much was forwarded here",
@@ -146,20 +163,26 @@ fn forward() -> Chain {
                 vec![Term::SourceIsSpoofed, Term::Drop],
             ),
             rule(
-                "TCP callers hear it at once",
+                "forwarded TCP callers hear it at once",
                 vec![Term::Tcp, Term::SetMark(MARK_REFUSED), Term::RejectReset],
             ),
-            rule("others are refused", vec![Term::RejectProhibited]),
+            rule(
+                "other forwarded callers hear it",
+                vec![Term::RejectProhibited],
+            ),
         ],
     }
 }
 
 /// Neighbour discovery is sent by the kernel without a uid; without it even the gate loses IPv6.
 /// Hop limit 255 shows that no router forwarded it.
-fn neighbours(types: &'static [(u8, &'static str)]) -> impl Iterator<Item = Rule> {
-    types.iter().map(|(kind, name)| {
+fn neighbours(
+    what: &'static str,
+    types: &'static [(u8, &'static str)],
+) -> impl Iterator<Item = Rule> {
+    types.iter().map(move |(kind, name)| {
         rule(
-            format!("neighbour discovery: {name}"),
+            format!("{what}: {name}"),
             vec![Term::HopLimit255, Term::Icmp6(*kind), Term::Accept],
         )
     })

@@ -30,9 +30,20 @@ fn faithful(ruleset: &Ruleset) -> ObservedTable {
                     .map(|(key, flags)| Element {
                         key: key.to_be_bytes().to_vec(),
                         flags,
-                        counted: (0, 0),
+                        ..Element::default()
                     })
                     .collect(),
+            },
+            Elements::Until { uid, .. } => ObservedSet {
+                key_type: 24,
+                key_len: 4,
+                flags: 16,
+                size: 0,
+                elements: vec![Element {
+                    key: uid.to_ne_bytes().to_vec(),
+                    lapses_in: Some(1000),
+                    ..Element::default()
+                }],
             },
             Elements::Dynamic { size } => ObservedSet {
                 key_type: 24,
@@ -41,12 +52,12 @@ fn faithful(ruleset: &Ruleset) -> ObservedTable {
                 size: *size,
                 elements: vec![Element {
                     key: 1000u32.to_ne_bytes().to_vec(),
-                    flags: 0,
                     counted: (5, 300),
+                    ..Element::default()
                 }],
             },
         };
-        table.sets.insert(set.name.to_owned(), observed);
+        table.sets.insert(set.name.to_string(), observed);
     }
     table.chains = BTreeMap::from([
         ("refuse".to_owned(), ObservedChain { hook: None }),

@@ -351,7 +351,9 @@ impl Lab {
 fn strip(value: &mut serde_json::Value) {
     match value {
         serde_json::Value::Object(map) => {
-            for key in ["handle", "packets", "bytes", "metainfo"] {
+            for key in [
+                "handle", "packets", "bytes", "metainfo", "expires", "timeout",
+            ] {
                 map.remove(key);
             }
             map.values_mut().for_each(strip);

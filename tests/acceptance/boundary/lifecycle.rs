@@ -26,14 +26,29 @@ fn text_and_batch_are_the_same_ruleset() {
             )
         })
         .concat();
+        let redirection = "[redirect]\nport = 3129\n[resolver]\nport = 3153\n";
+        let named = if scope == "guest" {
+            "[guest.dhcp]\nuser = 0\nservers = [\"192.0.2.9\", \"2001:db8::9\"]\nreason = \"lease\"\n\
+             [guest.resolver]\nuser = \"lab-monitor\"\nreason = \"names\"\n\
+             servers = [\"192.0.2.8:53\", \"[2001:db8::8]:53\"]\n\
+             [[guest.administration]]\nsources = [\"192.0.2.0/28\", \"2001:db8::/33\"]\n\
+             ports = [22, 2222]\nreason = \"maintenance\"\n"
+        } else {
+            ""
+        };
         let (batch, text) = (Lab::new(scope), Lab::new(scope));
         for lab in [&batch, &text] {
-            lab.write_config(scope, &exceptions);
+            lab.write_config(scope, &[exceptions.as_str(), redirection, named].concat());
         }
         batch.shut();
         let script = text.boundary(&["render"]).ok().stdout;
         text.host.nft(&script);
         assert_eq!(batch.listed(), text.listed(), "{scope}");
+        // Routes are beyond nft: the text names them as commands.
+        for line in script.lines().filter_map(|line| line.strip_prefix("# ip ")) {
+            let words: Vec<&str> = line.split(' ').collect();
+            text.host.ip(&words);
+        }
         text.boundary(&["verify"]).ok();
         batch.boundary(&["verify"]).ok();
         // And the text loads over what is there, in one transaction.
