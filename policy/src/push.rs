@@ -44,7 +44,13 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
         .filter(|service| summary.iter().all(|fact| allows(service, fact)))
         .collect();
     if !allowing.is_empty() {
-        return Judgement::Allow(allowing, RecordFacts { push: summary });
+        return Judgement::Allow(
+            allowing,
+            RecordFacts {
+                push: summary,
+                ..RecordFacts::default()
+            },
+        );
     }
     let refusal = nearest(judging).and_then(|service| {
         let refused = summary.iter().find(|fact| !allows(service, fact))?;

@@ -2,7 +2,8 @@
 //!
 //! A request is two lines with one `id`: kind `request` before it leaves, kind `response` at its
 //! end. A refusal is one line, kind `refusal`. Credentials appear by name only, and query values
-//! never ([`redact_target`]).
+//! never ([`redact_target`]). Each line carries the hash of the one before (`prev`) and its own
+//! (`hash`), both set by the writer.
 //!
 //! ```json
 //! {"v":1,"seq":7,"time":"2026-11-30T08:00:00Z","kind":"request","id":"r-7","run":"4b1e","agent":"coder",
@@ -11,6 +12,9 @@
 //!  "rule":"github-github.com-1","credential":"github","facts":{"push":[{"ref":"refs/heads/agent/x","op":"create"}]},
 //!  "policy_hash":"9f..."}
 //! ```
+
+mod facts;
+mod log;
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -21,6 +25,9 @@ use crate::credential::CredentialName;
 use crate::grant::{Grant, RunId};
 use crate::permit::RuleId;
 use crate::refusal::Code;
+
+pub use facts::{PushFact, RecordFacts, RefOp};
+pub use log::{Checkpoint, LogFact};
 
 /// The schema version that this module writes.
 pub const VERSION: u32 = 1;
@@ -104,9 +111,39 @@ pub struct Record {
     /// Milliseconds from the request's head to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ms: Option<u64>,
+    /// Milliseconds from the request's head to the head of its answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ms_head: Option<u64>,
+    /// Tokens that a model read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_in: Option<u64>,
+    /// Tokens that a model wrote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokens_out: Option<u64>,
+    /// What it cost, in millionths of a US dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost_microusd: Option<u64>,
+    /// The hold that the request waited for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<String>,
+    /// Who decided the hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub decider: Option<String>,
     /// A sentence: the refusal's text, why a stream was cut, what an event is about.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// What happened to the log itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log: Option<LogFact>,
+    /// What a checkpoint commits to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+    /// The `hash` of the line before; the writer sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prev: Option<String>,
+    /// SHA-256 of this line's bytes before this member; the writer sets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hash: Option<String>,
 }
 
 /// What kind of line a record is.
@@ -121,6 +158,8 @@ pub enum RecordKind {
     Refusal,
     /// Something that happened to the gate: start, reload, run opened, run closed.
     Event,
+    /// What the log commits to up to here, signed where the gate has a key for it.
+    Checkpoint,
 }
 
 /// How a client came in.
@@ -141,35 +180,6 @@ pub enum Verdict {
     Allow,
     /// Refused.
     Refuse,
-}
-
-/// What inspection found.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RecordFacts {
-    /// The commands of a push.
-    pub push: Vec<PushFact>,
-}
-
-/// One command of a push.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PushFact {
-    /// The full ref name.
-    #[serde(rename = "ref")]
-    pub name: String,
-    /// What happens to it.
-    pub op: RefOp,
-}
-
-/// What a push command does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RefOp {
-    /// The ref did not exist.
-    Create,
-    /// The ref moves; whether forward or not, the command list does not say.
-    Update,
-    /// The ref goes away.
-    Delete,
 }
 
 impl Record {
@@ -204,7 +214,17 @@ impl Record {
             bytes_in: None,
             bytes_out: None,
             ms: None,
+            ms_head: None,
+            tokens_in: None,
+            tokens_out: None,
+            cost_microusd: None,
+            hold: None,
+            decider: None,
             reason: None,
+            log: None,
+            checkpoint: None,
+            prev: None,
+            hash: None,
         }
     }
 

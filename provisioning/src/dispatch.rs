@@ -102,9 +102,10 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 10] = [
+const GATE_LEAVES: [&[&str]; 11] = [
     &["audit", "query"],
     &["audit", "tail"],
+    &["audit", "verify"],
     &["ca", "export"],
     &["ca", "init"],
     &["check"],

@@ -2,31 +2,39 @@
 //!
 //! [`Audit::append`] returns when the line is in the kernel's hands, [`Audit::append_durable`] when
 //! it is on the disk. [`Audit::append_end`] is for the end of what a line already announced: such
-//! lines are written with the next one, or within [`WRITTEN_WITHIN`]. Order is that of `seq`. A
-//! thread of its own writes and syncs for all who wait at that moment. After a failed write or sync
-//! nothing is accepted until a probe has succeeded: no record, no action.
+//! lines are written with the next one, or within [`WRITTEN_WITHIN`]. Order is that of `seq`, and
+//! each line carries the hash of the one before ([`chain`]). A thread of its own writes and syncs for
+//! all who wait at that moment; it also writes checkpoints ([`checkpoint`]) and begins new files.
+//! After a failed write or sync nothing is accepted until a probe has succeeded: no record, no
+//! action. [`verify`] checks it all again, later and elsewhere.
 //! The format is described in `docs/audit-log.md`.
 
+pub mod chain;
+pub mod checkpoint;
 mod keeper;
 pub mod query;
 mod recovery;
+pub mod segment;
+mod settings;
 pub mod tail;
+pub mod verify;
 mod writer;
 
 use std::borrow::BorrowMut;
-use std::fs::{DirBuilder, File, OpenOptions};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use policy::record::{Record, RecordKind};
+use policy::record::{LogFact, Record, RecordKind};
 use serde::Serialize;
 use tokio::sync::{broadcast, oneshot};
 
+use checkpoint::Commitments;
 use keeper::Sleep;
 use writer::Log;
+
+pub use settings::Settings;
 
 /// The file inside the audit directory.
 pub const FILE: &str = "audit.jsonl";
@@ -36,6 +44,8 @@ const BROADCAST_LINES: usize = 1024;
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(5);
 /// Lines of so many bytes do not wait for others.
 const PENDING_BYTES: usize = 32 * 1024;
+/// A directory that is locked may be so for the moment in which somebody looks whether it is.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Position of a record in the log, from 1.
 pub type Seq = u64;
@@ -86,21 +96,48 @@ pub struct AuditView {
 
 struct State {
     log: Log,
-    waiters: Vec<oneshot::Sender<Result<(), AuditError>>>,
+    waiters: Vec<Waiter>,
     failed: Option<String>,
+    /// What must be said once the log can be written again.
+    owed: Owed,
     stop: bool,
     /// What the thread is doing, so that it is only woken when it must be.
     sleep: Sleep,
+    /// The last line of the last checkpoint, and when that was.
+    checked: (Seq, Instant),
 }
+
+/// Somebody who waits for the disk.
+struct Waiter {
+    /// The id of the record.
+    id: String,
+    done: oneshot::Sender<Result<(), AuditError>>,
+}
+
+/// What a failure leaves to be told.
+#[derive(Default)]
+struct Owed {
+    /// A sync failed: the file is not to be used again.
+    abandon: bool,
+    /// Requests whose line was written, but not made durable: they did not leave.
+    refused: Vec<String>,
+    /// How long to wait for the next try.
+    patience: Duration,
+}
+
+type Source = Box<dyn Fn() -> Commitments + Send + Sync>;
 
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
     lines: broadcast::Sender<Arc<str>>,
     path: PathBuf,
+    settings: Settings,
+    /// Tells what a checkpoint commits to beside the log.
+    source: RwLock<Option<Source>>,
 }
 
-/// The open log. Dropping it syncs what is there and stops the thread.
+/// The open log. Dropping it closes the log with a last checkpoint and stops the thread.
 #[allow(
     missing_debug_implementations,
     reason = "status shows it through view()"
@@ -118,39 +155,41 @@ pub fn now() -> String {
 }
 
 impl Audit {
-    /// Opens `directory/audit.jsonl`, making both if need be, and continues its sequence. A last
+    /// Opens `directory/audit.jsonl`, making both if need be, and continues its chain. A last
     /// line that was cut short is set aside as `*.torn` and an event says so.
     ///
     /// # Errors
     /// [`AuditError`]
     pub fn open(directory: &Path) -> Result<Self, AuditError> {
+        Self::open_with(directory, Settings::default())
+    }
+
+    /// The same, with settings of one's own.
+    ///
+    /// # Errors
+    /// [`AuditError`]
+    pub fn open_with(directory: &Path, settings: Settings) -> Result<Self, AuditError> {
         let path = directory.join(FILE);
         let failed = |problem: std::io::Error| AuditError::Open {
             path: path.display().to_string(),
             problem: problem.to_string(),
         };
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(directory)
-            .map_err(failed)?;
-        let file = open_file(&path).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(std::fs::TryLockError::WouldBlock) => {
-                return Err(AuditError::Busy {
-                    path: path.display().to_string(),
-                });
-            }
-            Err(std::fs::TryLockError::Error(problem)) => return Err(failed(problem)),
-        }
+        writer::make_directory(directory).map_err(failed)?;
+        let lock = lock(directory)
+            .map_err(failed)?
+            .ok_or_else(|| AuditError::Busy {
+                path: path.display().to_string(),
+            })?;
+        let file = writer::open_file(directory).map_err(failed)?;
         let found = recovery::recover(&file, &path)?;
-        let log = Log::new(file, found.len, found.seq);
+        let log = Log::new(path.clone(), lock, file, found.at);
         let (lines, _) = broadcast::channel(BROADCAST_LINES);
         let state = State {
+            checked: (log.seq(), Instant::now()),
             log,
             waiters: Vec::new(),
             failed: None,
+            owed: Owed::default(),
             stop: false,
             sleep: Sleep::Awake,
         };
@@ -159,11 +198,13 @@ impl Audit {
             work: Condvar::new(),
             lines,
             path,
+            settings,
+            source: RwLock::new(None),
         });
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())
-            .stack_size(128 * 1024)
+            .stack_size(512 * 1024)
             .spawn(move || worker.run())
             .map_err(|problem| AuditError::Open {
                 path: shared.path.display().to_string(),
@@ -174,12 +215,31 @@ impl Audit {
             thread: Some(thread),
         };
         if let Some(torn) = found.torn {
-            audit.event(&format!(
+            let what = format!(
                 "the last line of the log was incomplete and was set aside as {}",
                 torn.display()
-            ));
+            );
+            let file = torn.file_name().unwrap_or_default().to_string_lossy();
+            audit.note(&what, LogFact::Torn { file: file.into() });
+        }
+        if !found.clean {
+            audit.note(
+                "the log was not closed by the gate that wrote it",
+                LogFact::Opened { clean: false },
+            );
         }
         Ok(audit)
+    }
+
+    /// Has checkpoints commit to what `source` tells beside the log itself. It is asked by the log's
+    /// thread and may wait for locks, but not for the log.
+    pub fn commit_to(&self, source: impl Fn() -> Commitments + Send + Sync + 'static) {
+        let mut place = self
+            .shared
+            .source
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(source));
     }
 
     /// Writes a record; `seq` is set here, and `time` where it is empty.
@@ -200,9 +260,10 @@ impl Audit {
     pub async fn append_durable(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
         let (done, synced) = oneshot::channel();
         let seq = {
+            let id = record.borrow().id.clone();
             let mut state = self.shared.lock();
             let seq = self.shared.number(&mut state, record)?;
-            state.waiters.push(done);
+            state.waiters.push(Waiter { id, done });
             self.shared.wake(&state);
             seq
         };
@@ -217,14 +278,13 @@ impl Audit {
 
     /// Records the end of what another line announced. Nothing waits for it: it is written with the
     /// next line, or within [`WRITTEN_WITHIN`] and the sync under way, if there is one. A crash
-    /// before that leaves the announcement in the log without its end.
+    /// before that, or a write that fails, leaves the announcement in the log without its end.
     ///
     /// # Errors
-    /// As [`Audit::append`], except for a write that fails later: the log then shows a gap.
+    /// As [`Audit::append`], except for a write that fails later.
     pub fn append_end(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
         let mut state = self.shared.lock();
         let seq = self.shared.number(&mut state, record)?;
-        state.log.owe();
         if state.log.pending() >= PENDING_BYTES {
             self.shared.write(&mut state)?;
         } else {
@@ -243,8 +303,15 @@ impl Audit {
 
     /// Writes an event of the gate itself. A failure is logged: no action waits for an event.
     pub fn event(&self, what: &str) {
-        let mut record = Record::new(RecordKind::Event, &new_id(), "");
-        record.reason = Some(what.to_owned());
+        self.tell(event(what, None));
+    }
+
+    fn note(&self, what: &str, fact: LogFact) {
+        self.tell(event(what, Some(fact)));
+    }
+
+    fn tell(&self, record: Record) {
+        let what = record.reason.clone().unwrap_or_default();
         if let Err(problem) = self.append(record) {
             tracing::error!("{problem}; not recorded: {what}");
         }
@@ -260,7 +327,11 @@ impl Audit {
     /// Whether records are accepted, and where the log stands.
     #[must_use]
     pub fn view(&self) -> AuditView {
-        let state = self.shared.lock();
+        let mut state = self.shared.lock();
+        if state.failed.is_none() && !state.log.is_in_place() {
+            // Should that fail, the state says so.
+            let _ = self.shared.relocate(&mut state);
+        }
         AuditView {
             ok: state.failed.is_none(),
             seq: state.log.seq(),
@@ -269,32 +340,29 @@ impl Audit {
         }
     }
 
-    /// Follows a rotation: if the path no longer names the open file, a new one is begun there. The
-    /// sequence goes on.
+    /// Follows a rotation by others: if the path no longer names the open file, a new one is begun
+    /// there. The sequence and the chain go on.
     ///
     /// # Errors
-    /// [`AuditError::Open`]; the old file stays in use.
+    /// [`AuditError::Unavailable`]; nothing is accepted until there can be a new file.
     pub fn reopen(&self) -> Result<(), AuditError> {
-        let failed = |problem: std::io::Error| AuditError::Open {
-            path: self.shared.path.display().to_string(),
-            problem: problem.to_string(),
-        };
         let mut state = self.shared.lock();
-        if state.log.is_at(&self.shared.path) {
+        if state.log.is_in_place() {
             return Ok(());
         }
-        let file = open_file(&self.shared.path).map_err(failed)?;
-        let len = file.metadata().map_err(failed)?.len();
-        if len > 0 {
-            return Err(failed(std::io::Error::other(
-                "a file that is not empty has taken its place",
-            )));
+        self.shared.relocate(&mut state)
+    }
+}
+
+/// Locks the directory, with some patience.
+fn lock(directory: &Path) -> std::io::Result<Option<std::fs::File>> {
+    let until = Instant::now() + LOCK_PATIENCE;
+    loop {
+        let lock = writer::lock_directory(directory)?;
+        if lock.is_some() || Instant::now() >= until {
+            return Ok(lock);
         }
-        file.try_lock().map_err(|problem| failed(problem.into()))?;
-        self.shared.write(&mut state)?;
-        state.log.sync().map_err(failed)?;
-        state.log.replace(file);
-        Ok(())
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -307,6 +375,14 @@ impl Drop for Audit {
             let _ = thread.join();
         }
     }
+}
+
+/// An event, for what concerns the log itself with the fact.
+fn event(what: &str, fact: Option<LogFact>) -> Record {
+    let mut record = Record::new(RecordKind::Event, &new_id(), "");
+    record.reason = Some(what.to_owned());
+    record.log = fact;
+    record
 }
 
 /// An id for an event: time-ordered, unique.
@@ -360,6 +436,31 @@ impl Shared {
         }
     }
 
+    /// The file is not where it was: goes on in a new one.
+    fn relocate(&self, state: &mut State) -> Result<(), AuditError> {
+        if let Err(problem) = (self.settings.sync)(&state.log.file()) {
+            state.owed.abandon = true;
+            return Err(self.fail(state, &problem));
+        }
+        let last = state.log.settled();
+        let begun = state.log.begin();
+        let said = begun.and_then(|()| {
+            let what = "the file of the log was moved or removed; it goes on in a new one";
+            let mut record = event(what, Some(LogFact::Moved { last }));
+            record.time = now();
+            state.log.push(&mut record)
+        });
+        match said {
+            Ok(()) => {
+                tracing::warn!(
+                    "the file of the audit log was moved or removed: a new one is begun"
+                );
+                self.write(state)
+            }
+            Err(problem) => Err(self.fail(state, &problem)),
+        }
+    }
+
     fn fail(&self, state: &mut State, problem: &std::io::Error) -> AuditError {
         let problem = problem.to_string();
         tracing::error!("the audit log cannot be written: {problem}; nothing passes meanwhile");
@@ -367,16 +468,6 @@ impl Shared {
         self.work.notify_one();
         AuditError::Unavailable(problem)
     }
-}
-
-fn open_file(path: &Path) -> std::io::Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC)
-        .open(path)
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ fn a_full_record_round_trips_and_keeps_its_shape() {
             name: String::from("refs/heads/x"),
             op: RefOp::Create,
         }],
+        ..RecordFacts::default()
     });
     let json = serde_json::to_string(&record).unwrap();
     assert_eq!(

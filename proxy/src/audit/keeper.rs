@@ -1,15 +1,19 @@
 //! The log's thread: it writes and syncs for all who wait, writes what nobody waits for, and tries a
 //! failed log again.
 
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::record::{Record, RecordKind};
+use policy::Code;
+use policy::record::{Checkpoint, LogFact, Record, RecordKind, Verdict};
 
-use super::{AuditError, Shared, State, WRITTEN_WITHIN, new_id, now};
+use super::checkpoint::{Commitments, Statement};
+use super::{AuditError, Owed, Shared, State, WRITTEN_WITHIN, event, new_id, now};
 
 /// How often a failed log is tried again.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
+/// How often at least, where each try begins a file.
+const PROBE_SELDOM: Duration = Duration::from_secs(8);
 /// A sync that is to be shared waits for company as long as the last one took, but no longer.
 const GATHERING: Duration = Duration::from_millis(1);
 
@@ -52,16 +56,16 @@ impl Shared {
                 state = self.probe(state);
             } else if !state.waiters.is_empty() {
                 state = self.sync(state, &mut last);
+                state = self.upkeep(state);
                 continue;
             }
             if state.stop {
-                // Best effort: whoever needed certainty has waited for it.
-                let _ = self.write(&mut state);
-                let _ = state.log.sync();
+                drop(self.check(state, true));
                 return;
             }
             if state.failed.is_none() && state.waiters.is_empty() {
                 state = self.rest(state);
+                state = self.upkeep(state);
             }
         }
     }
@@ -78,37 +82,156 @@ impl Shared {
                 state = self.sleep(state, Sleep::Gathering(last.size), Some(left));
             }
         }
-        if state.failed.is_some() || self.write(&mut state).is_err() {
+        if state.failed.is_some() {
+            return state;
+        }
+        if !state.log.is_in_place() && self.relocate(&mut state).is_err() {
+            return state;
+        }
+        if self.write(&mut state).is_err() {
             return state;
         }
         let waiters = std::mem::take(&mut state.waiters);
-        let file = state.log.file();
-        drop(state);
         let begun = Instant::now();
-        let synced = file.sync_data();
+        let (mut state, synced) = self.make_durable(state);
         *last = Group {
             size: waiters.len(),
             took: begun.elapsed(),
         };
-        let answer = synced.map_err(|problem| self.fail(&mut self.lock(), &problem));
+        if synced.is_err() {
+            let ids = waiters.iter().map(|waiter| waiter.id.clone());
+            state.owed.refused.extend(ids);
+        }
+        drop(state);
         for waiter in waiters {
             // A waiter that went away has cancelled its request.
-            let _ = waiter.send(answer.clone());
+            let _ = waiter.done.send(synced.clone());
         }
         self.lock()
+    }
+
+    /// Syncs what was written, while others may go on adding.
+    fn make_durable<'s>(&'s self, state: Held<'s>) -> (Held<'s>, Result<(), AuditError>) {
+        let (file, upto) = (state.log.file(), state.log.settled());
+        drop(state);
+        let synced = (self.settings.sync)(&file);
+        let mut state = self.lock();
+        match synced {
+            Ok(()) => {
+                state.log.synced(upto);
+                (state, Ok(()))
+            }
+            Err(problem) => {
+                // The kernel may have dropped what it could not write: this file is done with.
+                state.owed.abandon = true;
+                let problem = self.fail(&mut state, &problem);
+                (state, Err(problem))
+            }
+        }
+    }
+
+    /// Writes a checkpoint and begins a new file when that is due.
+    fn upkeep<'s>(&'s self, mut state: Held<'s>) -> Held<'s> {
+        if state.failed.is_some() || state.stop {
+            return state;
+        }
+        let (bytes, age) = state.log.extent();
+        let settings = &self.settings;
+        let full = bytes > 0 && (bytes >= settings.segment_bytes || age >= settings.segment_age);
+        if full || self.until_checkpoint(&state) == Some(Duration::ZERO) {
+            state = self.check(state, false);
+        }
+        if full && state.failed.is_none() {
+            let begun = match self.write(&mut state) {
+                Ok(()) => (settings.sync)(&state.log.file()).and_then(|()| state.log.begin()),
+                Err(_) => return state,
+            };
+            if let Err(problem) = begun {
+                state.owed.abandon = true;
+                self.fail(&mut state, &problem);
+            }
+        }
+        state
+    }
+
+    /// How long until a checkpoint is due; nothing if there is nothing to commit to.
+    fn until_checkpoint(&self, state: &State) -> Option<Duration> {
+        let (seq, at) = state.checked;
+        let lines = state.log.seq().saturating_sub(seq);
+        if lines == 0 {
+            return None;
+        }
+        if lines >= self.settings.checkpoint_records {
+            return Some(Duration::ZERO);
+        }
+        Some(self.settings.checkpoint_every.saturating_sub(at.elapsed()))
+    }
+
+    /// Writes a checkpoint, makes it durable, and tells those who listen.
+    fn check<'s>(&'s self, state: Held<'s>, closing: bool) -> Held<'s> {
+        // Whoever answers may wait for locks that somebody holds who waits for the log's.
+        drop(state);
+        let commitments = self
+            .source
+            .read()
+            .unwrap_or_else(PoisonError::into_inner)
+            .as_ref()
+            .map_or_else(Commitments::default, |source| source());
+        let mut state = self.lock();
+        if self.write(&mut state).is_err() {
+            return state;
+        }
+        let statement = Statement {
+            seq: state.log.seq(),
+            head: state.log.head(),
+            closing,
+        };
+        let mut record = Record::new(RecordKind::Checkpoint, &new_id(), &now());
+        record.checkpoint = Some(Checkpoint {
+            statement: statement.text(&record.time, &commitments),
+            closing,
+            key: None,
+            signature: None,
+        });
+        let line = match state.log.push(&mut record).and_then(|()| state.log.write()) {
+            Ok(line) => String::from_utf8_lossy(line).trim_end().to_owned(),
+            Err(problem) => {
+                self.fail(&mut state, &problem);
+                return state;
+            }
+        };
+        state.checked = (state.log.seq(), Instant::now());
+        let (state, synced) = self.make_durable(state);
+        if synced.is_ok() {
+            // Only now: what others keep must not be ahead of the disk. An error means that nobody
+            // listens.
+            let _ = self.lines.send(Arc::from(line));
+        }
+        state
     }
 
     /// Sleeps until there is something to do, and writes what is due.
     fn rest<'s>(&'s self, state: Held<'s>) -> Held<'s> {
         let seen = state.log.seq();
         if state.log.pending() == 0 {
-            let state = self.sleep(state, Sleep::Deep, None);
+            let due = self.until_due_for_upkeep(&state);
+            let state = self.sleep(state, Sleep::Deep, due);
             if state.log.seq() == seen || !state.waiters.is_empty() {
                 return state;
             }
             return self.until_due(state);
         }
         self.until_due(state)
+    }
+
+    /// How long nothing needs to be done. A line that nobody waits for does not wake the thread, so
+    /// it looks by itself whether there was one.
+    fn until_due_for_upkeep(&self, state: &State) -> Option<Duration> {
+        let (bytes, age) = state.log.extent();
+        let rotation = (bytes > 0).then(|| self.settings.segment_age.saturating_sub(age));
+        let look = Some(self.settings.checkpoint_every);
+        let due = [rotation, self.until_checkpoint(state), look];
+        due.into_iter().flatten().min()
     }
 
     /// Lets lines gather while there is traffic, writing them each time they are due.
@@ -155,12 +278,12 @@ impl Shared {
         for waiter in std::mem::take(&mut state.waiters) {
             let problem = state.failed.clone().unwrap_or_default();
             // As above.
-            let _ = waiter.send(Err(AuditError::Unavailable(problem)));
+            let _ = waiter.done.send(Err(AuditError::Unavailable(problem)));
         }
         if state.stop {
             return state;
         }
-        let deadline = Instant::now() + PROBE_EVERY;
+        let deadline = Instant::now() + state.owed.patience.max(PROBE_EVERY);
         while !state.stop {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -168,23 +291,65 @@ impl Shared {
             }
             state = self.sleep(state, Sleep::Awake, Some(left));
         }
-        let last = state.log.seq();
-        let former = state.failed.clone().unwrap_or_default();
-        let mut record = Record::new(RecordKind::Event, &new_id(), &now());
-        record.reason = Some(format!(
-            "the audit log can be written again after: {former}; records around {last} may be \
-             missing"
-        ));
-        if state.log.has_room()
-            && state.log.push(&mut record).is_ok()
-            && state.log.write().is_ok()
-            && state.log.sync().is_ok()
-        {
-            tracing::warn!("the audit log can be written again");
-            state.failed = None;
+        if state.log.has_room() {
+            match self.recover(&mut state) {
+                Ok(()) => {
+                    tracing::warn!("the audit log can be written again");
+                    state.failed = None;
+                    state.owed = Owed::default();
+                }
+                // Said in the status; it was logged when it began.
+                Err(problem) => {
+                    state.failed = Some(problem.to_string());
+                    if state.owed.abandon {
+                        let patience = state.owed.patience.max(PROBE_EVERY) * 2;
+                        state.owed.patience = patience.min(PROBE_SELDOM);
+                    }
+                }
+            }
         }
         state
     }
+
+    /// Tries to write and sync what must be said after a failure.
+    fn recover(&self, state: &mut State) -> std::io::Result<()> {
+        let (durable, last) = (state.log.durable(), state.log.settled());
+        let moved = !state.log.is_in_place();
+        if state.owed.abandon || moved {
+            state.log.begin()?;
+        }
+        let former = state.failed.clone().unwrap_or_default();
+        let mut what = format!("the audit log can be written again after: {former}");
+        let fact = if state.owed.abandon {
+            what.push_str(&format!(
+                "; records {} to {last} may be missing",
+                durable + 1
+            ));
+            Some(LogFact::Abandoned { durable, last })
+        } else {
+            moved.then_some(LogFact::Moved { last })
+        };
+        let mut record = event(&what, fact);
+        record.time = now();
+        state.log.push(&mut record)?;
+        for id in &state.owed.refused {
+            state.log.push(&mut not_sent(id))?;
+        }
+        state.log.write()?;
+        (self.settings.sync)(&state.log.file())?;
+        let settled = state.log.settled();
+        state.log.synced(settled);
+        Ok(())
+    }
+}
+
+/// The end of a request that was recorded, but not on the disk, and so did not leave.
+fn not_sent(id: &str) -> Record {
+    let mut record = Record::new(RecordKind::Response, id, &now());
+    record.verdict = Some(Verdict::Refuse);
+    record.code = Some(Code::AuditUnavailable);
+    record.reason = Some("not sent: its record could not be made durable".to_owned());
+    record
 }
 
 /// Without its thread the log accepts nothing: a panic must not leave waiters waiting.

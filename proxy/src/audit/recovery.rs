@@ -1,27 +1,58 @@
-//! Continuing a log that another process left: its last sequence number, and a last line that may
-//! have been cut short by a crash.
+//! Continuing a log that another process left: where its chain ends, and a last line that may have
+//! been cut short by a crash.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+
 use super::AuditError;
+use super::chain::LineHash;
+use super::segment;
+use super::writer::Position;
 
 /// Read backwards in pieces of this size.
 const PIECE: u64 = 64 * 1024;
 
 /// Where to go on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Found {
-    pub(super) len: u64,
-    pub(super) seq: u64,
+    pub(super) at: Position,
+    /// Whether the log ended with its closing record, or there was none.
+    pub(super) clean: bool,
     pub(super) torn: Option<PathBuf>,
 }
 
-#[derive(serde::Deserialize)]
-struct Numbered {
+/// What must be known of the last line.
+#[derive(Debug, Deserialize)]
+struct Last {
     seq: u64,
+    #[serde(default)]
+    hash: Option<String>,
+    #[serde(default)]
+    checkpoint: Option<Closing>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Closing {
+    closing: bool,
+}
+
+impl Last {
+    fn parse(line: &[u8]) -> Option<Self> {
+        serde_json::from_slice(line).ok()
+    }
+
+    fn head(&self) -> LineHash {
+        let hash = self.hash.as_deref().map(str::as_bytes);
+        hash.and_then(LineHash::parse).unwrap_or(LineHash::NONE)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.checkpoint.as_ref().is_some_and(|it| it.closing)
+    }
 }
 
 pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
@@ -30,9 +61,6 @@ pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
         problem: problem.to_string(),
     };
     let whole = file.metadata().map_err(failed)?.len();
-    if whole == 0 {
-        return Ok(Found::default());
-    }
     let mut reader = Backwards::new(file, whole);
     let mut torn = None;
     let len = reader.complete_until().map_err(failed)?;
@@ -42,16 +70,35 @@ pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
         file.sync_data().map_err(failed)?;
     }
     if len == 0 {
-        return Ok(Found { len, seq: 0, torn });
+        let before = before(path).map_err(failed)?;
+        let (seq, head) = before
+            .as_ref()
+            .map_or((0, LineHash::NONE), |last| (last.seq, last.head()));
+        return Ok(Found {
+            at: Position {
+                len,
+                seq,
+                head,
+                first: seq + 1,
+            },
+            clean: before.is_none_or(|last| last.is_closing()) && torn.is_none(),
+            torn,
+        });
     }
     // Damaged lines stay where they are; the highest number before them counts, and each of them
     // is assumed to have had one.
     let mut skipped = 0;
     while let Some(line) = reader.previous_line().map_err(failed)? {
-        if let Ok(Numbered { seq }) = serde_json::from_slice::<Numbered>(&line) {
+        if let Some(last) = Last::parse(&line) {
+            let first = first_line(file, len).map_err(failed)?;
             return Ok(Found {
-                len,
-                seq: seq + skipped,
+                at: Position {
+                    len,
+                    seq: last.seq + skipped,
+                    head: last.head(),
+                    first: first.unwrap_or(last.seq),
+                },
+                clean: last.is_closing() && skipped == 0 && torn.is_none(),
                 torn,
             });
         }
@@ -60,6 +107,32 @@ pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
     Err(AuditError::Corrupt {
         path: path.display().to_string(),
     })
+}
+
+/// The last line of the closed segments.
+fn before(path: &Path) -> std::io::Result<Option<Last>> {
+    let folder = path.parent().unwrap_or(Path::new("."));
+    for segment in segment::list(folder)?.iter().rev() {
+        if segment.is_open() {
+            continue;
+        }
+        let mut last = None;
+        let mut lines = segment.open()?;
+        while let Some(line) = lines.read()? {
+            last = Last::parse(line.text).or(last);
+        }
+        if last.is_some() {
+            return Ok(last);
+        }
+    }
+    Ok(None)
+}
+
+/// The number that the file's first line has, if it can be read.
+fn first_line(file: &File, len: u64) -> std::io::Result<Option<u64>> {
+    let piece = read_piece(file, 0, len.min(PIECE))?;
+    let line = piece.split(|byte| *byte == b'\n').next();
+    Ok(line.and_then(Last::parse).map(|last| last.seq))
 }
 
 /// Copies the incomplete end into `audit.jsonl.OFFSET.torn`.

@@ -19,7 +19,9 @@ fn directory() -> (tempfile::TempDir, PathBuf) {
 fn ids(path: &Path) -> Vec<(u64, String)> {
     let mut found = Vec::new();
     scan(&path.join(FILE), &Filter::default(), |_, record| {
-        found.push((record.seq, record.id.clone()));
+        if record.kind != RecordKind::Checkpoint {
+            found.push((record.seq, record.id.clone()));
+        }
         std::ops::ControlFlow::Continue(())
     })
     .unwrap();
@@ -37,8 +39,9 @@ fn records_are_numbered_and_the_numbers_go_on_after_a_restart() {
     assert_eq!(mode(&path), 0o700);
     assert_eq!(mode(&path.join(FILE)), 0o600);
     let audit = Audit::open(&path).unwrap();
-    assert_eq!(audit.append(record("c")).unwrap(), 3);
-    let wanted: Vec<(u64, String)> = [(1, "a"), (2, "b"), (3, "c")]
+    let closed = 3;
+    assert_eq!(audit.append(record("c")).unwrap(), closed + 1);
+    let wanted: Vec<(u64, String)> = [(1, "a"), (2, "b"), (4, "c")]
         .map(|(seq, id)| (seq, id.to_owned()))
         .into();
     assert_eq!(ids(&path), wanted);
@@ -74,15 +77,15 @@ fn a_torn_last_line_is_set_aside_and_said() {
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text[whole..]);
     let text = std::fs::read_to_string(&file).unwrap();
     let lines: Vec<&str> = text.lines().collect();
-    assert_eq!(lines.len(), 3);
+    assert_eq!(lines.len(), 6);
     assert!(
-        lines[1].contains("set aside as") && lines[1].contains(".torn"),
+        lines[2].contains("set aside as") && lines[2].contains(".torn"),
         "{}",
-        lines[1]
+        lines[2]
     );
     assert_eq!(
         ids(&path).iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
-        [1, 2, 3]
+        [1, 3, 4, 5]
     );
 }
 
@@ -99,8 +102,8 @@ fn damaged_lines_are_kept_and_counted_and_a_log_of_nothing_else_is_refused() {
     let audit = Audit::open(&path).unwrap();
     assert_eq!(
         audit.append(record("b")).unwrap(),
-        3,
-        "the damaged line was one"
+        5,
+        "the damaged line was one, and an event says that the log was not closed"
     );
     drop(audit);
 
@@ -111,7 +114,11 @@ fn damaged_lines_are_kept_and_counted_and_a_log_of_nothing_else_is_refused() {
     ));
     std::fs::write(&file, "only half a line").unwrap();
     let audit = Audit::open(&path).unwrap();
-    assert_eq!(audit.view().seq, 1, "the event about the torn line");
+    assert_eq!(
+        audit.view().seq,
+        2,
+        "events about the torn line and the end"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -165,18 +172,115 @@ fn ends_go_with_the_next_line_or_soon_by_themselves() {
 }
 
 #[test]
-fn a_lost_end_leaves_a_gap_and_what_was_refused_for_want_of_a_record_does_not() {
-    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
-    let mut log = Log::new(full, 0, 7);
+fn what_could_not_be_written_leaves_its_number_and_the_chain_to_the_next() {
+    let (_keep, path) = directory();
+    std::fs::create_dir(&path).unwrap();
+    let full = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let head = chain::LineHash::NONE;
+    let at = writer::Position {
+        len: 0,
+        seq: 7,
+        head,
+        first: 1,
+    };
+    let lock = writer::lock_directory(&path).unwrap().unwrap();
+    let mut log = Log::new(path.join(FILE), lock, full, at);
+    log.push(&mut record("refused")).unwrap();
     log.push(&mut record("refused")).unwrap();
     assert!(log.write().is_err());
-    assert_eq!(log.seq(), 7);
-    log.push(&mut record("ended")).unwrap();
-    log.owe();
-    log.push(&mut record("refused")).unwrap();
-    assert!(log.write().is_err());
-    assert_eq!(log.seq(), 8);
-    assert_eq!(log.pending(), 0);
+    assert_eq!((log.seq(), log.head(), log.pending()), (7, head, 0));
+}
+
+/// Settings under which a sync fails while the flag is set.
+fn failing() -> (Settings, Arc<std::sync::atomic::AtomicBool>) {
+    let flag = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let fails = Arc::clone(&flag);
+    let settings = Settings {
+        sync: Arc::new(move |file| {
+            if fails.load(std::sync::atomic::Ordering::SeqCst) {
+                return Err(std::io::Error::other("the disk is on fire"));
+            }
+            file.sync_data()
+        }),
+        ..Settings::default()
+    };
+    (settings, flag)
+}
+
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !holds() {
+        assert!(Instant::now() < deadline, "it never happens: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_a_failed_sync_the_file_is_left_and_the_chain_goes_on_in_a_new_one() {
+    let (_keep, path) = directory();
+    let (settings, fails) = failing();
+    let audit = Audit::open_with(&path, settings).unwrap();
+    let request = |id: &str| Record::new(RecordKind::Request, id, "");
+    audit.append_durable(record("control")).await.unwrap();
+    fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    let lost = audit.append_durable(request("lost")).await;
+    assert!(matches!(lost, Err(AuditError::Unavailable(_))), "{lost:?}");
+    assert!(!audit.view().ok);
+    assert!(audit.append(record("refused")).is_err());
+    fails.store(false, std::sync::atomic::Ordering::SeqCst);
+    until("the log recovers", || audit.view().ok);
+    audit.append_durable(record("after")).await.unwrap();
+    drop(audit);
+
+    let files = segment::list(&path).unwrap();
+    assert!(files.len() >= 2, "{files:?}");
+    let left = std::fs::read_to_string(&files[0].path).unwrap();
+    assert!(left.contains("lost") && !left.contains("after"), "{left}");
+    let report = verify::verify(&files, &verify::Check::default()).unwrap();
+    assert!(report.intact, "{report}");
+    assert!(report.open.is_empty(), "its end says that it did not leave");
+
+    // A crash that loses what the disk did not take is found, and the log says why.
+    let durable = left.split_inclusive('\n').next().unwrap();
+    std::fs::write(&files[0].path, durable).unwrap();
+    let report = verify::verify(&files, &verify::Check::default()).unwrap();
+    assert!(!report.intact, "{report}");
+    let problem = &report.findings[0].problem;
+    assert!(problem.contains("lost when a sync failed"), "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_directory_that_was_moved_away_stops_the_log_until_there_is_one_again() {
+    let (keep, path) = directory();
+    let away = keep.path().join("away");
+    let audit = Audit::open(&path).unwrap();
+    audit.append_durable(record("a")).await.unwrap();
+    std::fs::rename(&path, &away).unwrap();
+    assert!(audit.append_durable(record("b")).await.is_err());
+    assert!(!audit.view().ok);
+    assert!(!path.exists(), "the gate makes none by itself");
+    std::fs::rename(&away, &path).unwrap();
+    until("the log recovers", || audit.view().ok);
+    audit.append_durable(record("c")).await.unwrap();
+
+    // Idle, it is noticed by whoever asks; another directory will do.
+    std::fs::rename(&path, &away).unwrap();
+    assert!(!audit.view().ok);
+    std::fs::create_dir(&path).unwrap();
+    until("the log recovers", || audit.view().ok);
+    audit.append_durable(record("d")).await.unwrap();
+    drop(audit);
+    assert!(ids(&path).iter().any(|(_, id)| id == "d"));
+    let mut all = segment::list(&away).unwrap();
+    all.extend(segment::list(&path).unwrap());
+    let report = verify::verify(&all, &verify::Check::default()).unwrap();
+    assert!(
+        report.intact && report.end == verify::End::Closed,
+        "{report}"
+    );
 }
 
 #[tokio::test]
@@ -210,17 +314,18 @@ fn a_rotated_log_is_begun_anew_and_the_numbers_go_on() {
     audit.append(record("c")).unwrap();
     audit.reopen().unwrap();
     audit.append(record("d")).unwrap();
-    assert_eq!(ids(&path), [(4, "d".to_owned())]);
+    let found = ids(&path);
+    assert_eq!(found.last(), Some(&(5, "d".to_owned())), "{found:?}");
 
     let mut seen = Vec::new();
     for _ in 0..4 {
         seen.extend(follower.poll().unwrap());
     }
-    let seen: Vec<String> = seen
+    let seqs: Vec<u64> = seen
         .iter()
-        .map(|line| serde_json::from_str::<Record>(line).unwrap().id)
+        .map(|line| serde_json::from_str::<Record>(line).unwrap().seq)
         .collect();
-    assert_eq!(seen, ["b", "c", "d"]);
+    assert_eq!(seqs, [2, 3, 4, 5]);
 }
 
 #[test]
@@ -319,8 +424,12 @@ fn the_published_schema_names_exactly_what_is_written() {
         "agent": "a", "company": "c", "profile": "p", "entrance": "uid", "peer_uid": 1,
         "scheme": "https", "authority": "a:1", "method": "GET", "path": "/", "verdict": "allow",
         "code": code.as_str(), "rule": "r", "policy_hash": "h", "credential": "c",
-        "facts": {"push": [{"ref": "r", "op": "create"}]}, "address": "a", "status": 200,
-        "bytes_in": 1, "bytes_out": 1, "ms": 1, "reason": "r",
+        "facts": {"push": [{"ref": "r", "op": "create"}], "graphql": ["f"], "model": "m"}, "address": "a", "status": 200,
+        "bytes_in": 1, "bytes_out": 1, "ms": 1, "ms_head": 1, "tokens_in": 1, "tokens_out": 1,
+        "cost_microusd": 1, "hold": "h", "decider": "d", "reason": "r",
+        "log": {"what": "opened", "clean": false},
+        "checkpoint": {"statement": "s", "closing": true, "key": "k", "signature": "s"},
+        "prev": "p", "hash": "h",
     });
     let record: Record = serde_json::from_value(full).unwrap();
     let written = serde_json::to_value(&record).unwrap();
@@ -328,6 +437,10 @@ fn the_published_schema_names_exactly_what_is_written() {
         value.as_object().unwrap().keys().cloned().collect()
     };
     assert_eq!(keys(&schema["properties"]), keys(&written));
+    for part in ["facts", "checkpoint"] {
+        let described = &schema["properties"][part]["properties"];
+        assert_eq!(keys(described), keys(&written[part]), "{part}");
+    }
     assert_eq!(schema["properties"]["v"]["const"], policy::record::VERSION);
     let codes: Vec<&str> = policy::Code::ALL.iter().map(|code| code.as_str()).collect();
     assert_eq!(schema["$defs"]["code"]["enum"], serde_json::json!(codes));

@@ -1,58 +1,102 @@
-//! One file, whole lines only. What counts as written moves after a complete line; half a line
-//! from a full disk is cut off again before the next one.
+//! One file, whole lines only, each chained to the one before. What counts as written moves after a
+//! complete line; half a line from a full disk is cut off again before the next one.
 
-use std::fs::File;
-use std::io::Write;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{Error, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use policy::record::Record;
+
+use super::FILE;
+use super::chain::{self, LineHash};
+use super::segment;
 
 /// Space that must be free before a failed log is tried again, so that it does not recover for the
 /// length of one short line.
 const ROOM_BYTES: u64 = 16 * 1024;
 /// A buffer that grew beyond this is not kept.
-const KEPT_BUFFER_BYTES: usize = 64 * 1024;
+const KEPT_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Where the log stands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Position {
+    /// Bytes of the file.
+    pub(super) len: u64,
+    /// The last line's number.
+    pub(super) seq: u64,
+    /// The last line's hash.
+    pub(super) head: LineHash,
+    /// The number of the file's first line, or of the one that it will begin with.
+    pub(super) first: u64,
+}
 
 pub(super) struct Log {
+    path: PathBuf,
+    /// The directory, locked.
+    directory: File,
     file: Arc<File>,
-    len: u64,
-    seq: u64,
+    at: Position,
+    /// Since when this process writes the file.
+    begun: Instant,
     torn: bool,
-    /// Whole lines, numbered up to `seq`; not written yet unless `written` says so.
+    /// Whole lines, numbered up to `at.seq`; not written yet unless `written` says so.
     lines: Vec<u8>,
     written: bool,
-    /// The number of the last line that was written, or is known to be missing.
-    settled: u64,
-    /// How many of `lines` tell what has happened already.
-    owed: u64,
+    /// The last line that was written.
+    settled: (u64, LineHash),
+    /// The last line that is known to be on the disk.
+    durable: u64,
 }
 
 impl Log {
-    pub(super) fn new(file: File, len: u64, seq: u64) -> Self {
+    pub(super) fn new(path: PathBuf, directory: File, file: File, at: Position) -> Self {
         Self {
+            path,
+            directory,
             file: Arc::new(file),
-            len,
-            seq,
+            at,
+            begun: Instant::now(),
             torn: false,
             lines: Vec::new(),
             written: true,
-            settled: seq,
-            owed: 0,
+            settled: (at.seq, at.head),
+            durable: at.seq,
         }
     }
 
     pub(super) fn seq(&self) -> u64 {
-        self.seq
+        self.at.seq
+    }
+
+    pub(super) fn head(&self) -> LineHash {
+        self.at.head
+    }
+
+    /// The last line that was written.
+    pub(super) fn settled(&self) -> u64 {
+        self.settled.0
+    }
+
+    /// The last line that is known to be on the disk.
+    pub(super) fn durable(&self) -> u64 {
+        self.durable
     }
 
     pub(super) fn file(&self) -> Arc<File> {
         Arc::clone(&self.file)
     }
 
-    pub(super) fn sync(&self) -> std::io::Result<()> {
-        self.file.sync_data()
+    /// Bytes in the file, and since when it is written.
+    pub(super) fn extent(&self) -> (u64, Duration) {
+        (self.at.len, self.begun.elapsed())
+    }
+
+    /// The lines up to this one are on the disk.
+    pub(super) fn synced(&mut self, upto: u64) {
+        self.durable = self.durable.max(upto);
     }
 
     /// Numbers the record and makes its line; [`Log::write`] writes it.
@@ -62,20 +106,16 @@ impl Log {
             self.lines.shrink_to(KEPT_BUFFER_BYTES);
             self.written = false;
         }
-        record.seq = self.seq + 1;
+        record.seq = self.at.seq + 1;
+        (record.prev, record.hash) = (None, None);
         let before = self.lines.len();
         if let Err(problem) = serde_json::to_writer(&mut self.lines, record) {
             self.lines.truncate(before);
             return Err(problem.into());
         }
-        self.lines.push(b'\n');
-        self.seq += 1;
+        self.at.head = chain::seal(&mut self.lines, before, self.at.head);
+        self.at.seq += 1;
         Ok(())
-    }
-
-    /// The line just made tells what has happened: were it lost, there would be a gap.
-    pub(super) fn owe(&mut self) {
-        self.owed += 1;
     }
 
     /// Bytes that are not written yet.
@@ -84,7 +124,7 @@ impl Log {
     }
 
     /// Writes the lines made since the last call, returned for those who listen. If that fails they
-    /// are gone, and with them their numbers, but for as many as are missing in the log.
+    /// are gone, and their numbers are given again.
     pub(super) fn write(&mut self) -> std::io::Result<&[u8]> {
         if self.pending() == 0 {
             return Ok(&[]);
@@ -92,25 +132,23 @@ impl Log {
         let result = self.write_pending();
         self.written = true;
         if result.is_ok() {
-            self.len += u64::try_from(self.lines.len()).unwrap_or(0);
-            self.settled = self.seq;
+            self.at.len += u64::try_from(self.lines.len()).unwrap_or(0);
+            self.settled = (self.at.seq, self.at.head);
         } else {
-            self.settled += self.owed;
-            self.seq = self.settled;
+            (self.at.seq, self.at.head) = self.settled;
         }
-        self.owed = 0;
         result.map(|()| self.lines.as_slice())
     }
 
     fn write_pending(&mut self) -> std::io::Result<()> {
         if self.torn {
-            self.file.set_len(self.len)?;
+            self.file.set_len(self.at.len)?;
             self.torn = false;
         }
         let mut file: &File = &self.file;
         if let Err(problem) = file.write_all(&self.lines) {
             // Some of it may be there.
-            self.torn = self.file.set_len(self.len).is_err();
+            self.torn = self.file.set_len(self.at.len).is_err();
             return Err(problem);
         }
         Ok(())
@@ -129,20 +167,86 @@ impl Log {
         }
     }
 
-    pub(super) fn is_at(&self, path: &Path) -> bool {
-        let same = |open: std::fs::Metadata, named: std::fs::Metadata| {
-            open.ino() == named.ino() && open.dev() == named.dev()
-        };
-        match (self.file.metadata(), std::fs::symlink_metadata(path)) {
-            (Ok(open), Ok(named)) => same(open, named),
+    /// Whether the path names the open file.
+    pub(super) fn is_in_place(&self) -> bool {
+        match (self.file.metadata(), std::fs::symlink_metadata(&self.path)) {
+            (Ok(open), Ok(named)) => identity(&open) == identity(&named),
             (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
         }
     }
 
-    /// Goes on in a new, empty file.
-    pub(super) fn replace(&mut self, file: File) {
+    /// Goes on in a new, empty file. The present one, if it is still in its place, becomes a closed
+    /// segment.
+    pub(super) fn begin(&mut self) -> std::io::Result<()> {
+        let folder = self.path.parent().unwrap_or(Path::new("."));
+        if !is_same(&self.directory, folder)? {
+            // The former directory was moved away; this one has its name now.
+            self.directory = lock_directory(folder)?.ok_or_else(|| {
+                Error::other(format!(
+                    "{} is being written by another process",
+                    folder.display()
+                ))
+            })?;
+        }
+        if self.is_in_place() {
+            if self.at.len == 0 && !self.torn {
+                return Ok(());
+            }
+            let closed = folder.join(segment::name(self.at.first));
+            if std::fs::symlink_metadata(&closed).is_ok() {
+                return Err(Error::other(format!("{} exists already", closed.display())));
+            }
+            std::fs::rename(&self.path, closed)?;
+        }
+        let file = create_file(&self.path)?;
+        self.directory.sync_all()?;
         self.file = Arc::new(file);
-        self.len = 0;
+        self.at.len = 0;
+        self.at.first = self.settled.0 + 1;
+        self.begun = Instant::now();
         self.torn = false;
+        Ok(())
     }
+}
+
+fn identity(metadata: &std::fs::Metadata) -> (u64, u64) {
+    (metadata.dev(), metadata.ino())
+}
+
+fn is_same(open: &File, path: &Path) -> std::io::Result<bool> {
+    Ok(identity(&open.metadata()?) == identity(&std::fs::metadata(path)?))
+}
+
+/// Makes the log's directory if need be.
+pub(super) fn make_directory(folder: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)
+}
+
+/// Locks the directory, which says who writes the log; nothing if somebody has done so.
+pub(super) fn lock_directory(folder: &Path) -> std::io::Result<Option<File>> {
+    let directory = File::open(folder)?;
+    match directory.try_lock() {
+        Ok(()) => Ok(Some(directory)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(problem)) => Err(problem),
+    }
+}
+
+/// Opens `audit.jsonl` in a directory, or makes it.
+pub(super) fn open_file(folder: &Path) -> std::io::Result<File> {
+    options().create(true).open(folder.join(FILE))
+}
+
+fn create_file(path: &Path) -> std::io::Result<File> {
+    options().create_new(true).open(path)
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .append(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
+    options
 }

@@ -1,5 +1,7 @@
 //! `audit`: read the log, follow it, ask it about a run.
 
+mod verify;
+
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -12,6 +14,7 @@ use super::ConfigArg;
 use super::output::{Exit, fail, say, tell};
 use crate::audit::FILE;
 use crate::audit::query::{self, Filter};
+use crate::audit::segment::{self, Segment};
 use crate::audit::tail::{self, Follower, Paint, render};
 use crate::config::Config;
 
@@ -32,6 +35,14 @@ Examples:
 Example:
   portcullis-proxy audit query --run 4b1e --json")]
     Query(QueryArgs),
+    /// Check that the log is what was written; needs no gate
+    #[command(after_help = "\
+Examples:
+  portcullis-proxy audit verify
+  portcullis-proxy audit verify --file /backup/audit --json
+
+Exit status: 0 intact, 1 not intact, 2 could not tell")]
+    Verify(verify::VerifyArgs),
 }
 
 #[derive(Debug, Args)]
@@ -66,8 +77,8 @@ pub(super) struct QueryArgs {
 struct SourceArg {
     #[command(flatten)]
     config: ConfigArg,
-    /// The log itself, instead of the one the configuration names
-    #[arg(long, value_name = "FILE")]
+    /// The log itself, instead of the one the configuration names: its directory, or one file of it
+    #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
 }
 
@@ -116,6 +127,20 @@ impl FilterArgs {
 }
 
 impl SourceArg {
+    /// Every file of the log, in the order of its lines.
+    fn segments(&self) -> Result<Vec<Segment>, Exit> {
+        let path = match &self.file {
+            Some(file) => file.clone(),
+            None => Config::load(&self.config.config)
+                .map(|config| config.audit_directory)
+                .map_err(|problem| fail(&problem))?,
+        };
+        if !path.is_dir() {
+            return Ok(vec![Segment::alone(&path)]);
+        }
+        segment::list(&path).map_err(|problem| unreadable(&path, &problem))
+    }
+
     fn path(&self) -> Result<PathBuf, Exit> {
         match &self.file {
             Some(file) => Ok(file.clone()),
@@ -153,6 +178,7 @@ pub(super) fn audit(command: &AuditCommand) -> Exit {
     match command {
         AuditCommand::Tail(args) => tail(args),
         AuditCommand::Query(args) => query(args),
+        AuditCommand::Verify(args) => verify::verify(args),
     }
 }
 

@@ -78,8 +78,9 @@ fn full_disk(root: &Path) {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     let seqs: Vec<u64> = lines.iter().map(|line| line.seq).collect();
-    assert_eq!(seqs, (1..=written + 2).collect::<Vec<u64>>());
-    let said = lines[lines.len() - 2].reason.clone().unwrap();
+    // And the event of the recovery, and the closing record.
+    assert_eq!(seqs, (1..=written + 3).collect::<Vec<u64>>());
+    let said = lines[lines.len() - 3].reason.clone().unwrap();
     assert!(said.contains("can be written again"), "{said}");
 }
 
@@ -157,14 +158,18 @@ fn a_torn_line_of_a_killed_gate_is_set_aside_at_the_next_start() {
     fixture.stop();
     let log = fixture.path("lib/audit/audit.jsonl");
     let mut file = std::fs::OpenOptions::new().append(true).open(&log).unwrap();
-    file.write_all(b"{\"v\":1,\"seq\":3,\"ti").unwrap();
+    file.write_all(b"{\"v\":1,\"seq\":4,\"ti").unwrap();
     fixture.start();
     fixture.stop();
     let lines = fixture.log();
     let torn = lines
         .iter()
-        .find(|line| line["reason"].as_str().unwrap().contains(".torn"));
-    assert_eq!(torn.unwrap()["seq"], 3);
+        .find(|line| line["log"]["what"] == "torn")
+        .unwrap();
+    assert!(torn["reason"].as_str().unwrap().contains(".torn"), "{torn}");
+    assert_eq!(torn["seq"], 4, "started, stopped, closed");
+    let verified = fixture.tool(&["audit", "verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{verified:?}");
     let aside = std::fs::read_dir(fixture.path("lib/audit")).unwrap();
     assert!(
         aside

@@ -29,6 +29,7 @@ pub fn render(record: &Record, paint: Paint) -> String {
         RecordKind::Response => ("end   ", "2"),
         RecordKind::Refusal => ("REFUSE", "31"),
         RecordKind::Event => ("event ", "36"),
+        RecordKind::Checkpoint => ("check ", "2"),
     };
     let mut line = String::new();
     // Writing to a String cannot fail, here and below.
@@ -48,6 +49,7 @@ pub fn render(record: &Record, paint: Paint) -> String {
         RecordKind::Request | RecordKind::Refusal => who(record, &mut details),
         RecordKind::Event => run(record, &mut details),
         RecordKind::Response => traffic(record, &mut details),
+        RecordKind::Checkpoint => committed(record, &mut details),
     }
     if let Some(code) = record.code {
         details.push(code.as_str().to_owned());
@@ -68,6 +70,20 @@ fn run(record: &Record, details: &mut Vec<String>) {
     }
     for label in [&record.agent, &record.ticket].into_iter().flatten() {
         details.push(clean(label));
+    }
+}
+
+fn committed(record: &Record, details: &mut Vec<String>) {
+    let Some(checkpoint) = &record.checkpoint else {
+        return;
+    };
+    details.push(format!("up to {}", record.seq.saturating_sub(1)));
+    details.push(match &checkpoint.key {
+        Some(key) => format!("signed by {}", clean(key)),
+        None => "not signed".to_owned(),
+    });
+    if checkpoint.closing {
+        details.push("closed".to_owned());
     }
 }
 

@@ -1,0 +1,120 @@
+//! Checkpoints: a text that commits to the log up to a line and to what was in force then. With a
+//! key the gate signs it; the text and the signature lie in a record of their own, so that they can
+//! be checked without the gate (`gpg --verify`).
+//!
+//! ```text
+//! Portcullis audit checkpoint, version 1
+//! seq 1204
+//! head 5e1d…
+//! time 2026-11-30T08:00:00.123456Z
+//! closing no
+//! policy default 9f86…
+//! boundary 11ab…
+//! refused destination_not_listed 12
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::Seq;
+use super::chain::LineHash;
+
+const TITLE: &str = "Portcullis audit checkpoint, version 1";
+
+/// What a checkpoint commits to beside the log.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Commitments {
+    /// Hash of the policy in force, by profile.
+    pub policies: BTreeMap<String, String>,
+    /// Hash of the kernel boundary's rules, or why there is none.
+    pub boundary: String,
+    /// How many requests were refused since the gate started, by code, and by the boundary by uid.
+    pub refused: BTreeMap<String, u64>,
+}
+
+/// What a statement says about the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Statement {
+    /// The line up to which it speaks.
+    pub seq: Seq,
+    /// That line's hash.
+    pub head: LineHash,
+    /// Whether the log was closed.
+    pub closing: bool,
+}
+
+impl Statement {
+    /// The text that is signed.
+    #[must_use]
+    pub fn text(&self, time: &str, commitments: &Commitments) -> String {
+        let mut text = String::new();
+        let closing = if self.closing { "yes" } else { "no" };
+        // Writing to a String cannot fail, here and below.
+        let _ = write!(
+            text,
+            "{TITLE}\nseq {}\nhead {}\ntime {time}\nclosing {closing}\n",
+            self.seq, self.head
+        );
+        for (profile, hash) in &commitments.policies {
+            let _ = writeln!(text, "policy {} {}", word(profile), word(hash));
+        }
+        let boundary: String = commitments
+            .boundary
+            .split_whitespace()
+            .collect::<Vec<_>>()
+            .join(" ");
+        let _ = writeln!(text, "boundary {boundary}");
+        for (code, count) in &commitments.refused {
+            let _ = writeln!(text, "refused {} {count}", word(code));
+        }
+        text
+    }
+
+    /// Reads what a text says about the log.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        if lines.next() != Some(TITLE) {
+            return None;
+        }
+        let mut field = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        let seq = field("seq")?.parse().ok()?;
+        let head = LineHash::parse(field("head")?.as_bytes())?;
+        field("time")?;
+        let closing = match field("closing")? {
+            "yes" => true,
+            "no" => false,
+            _ => return None,
+        };
+        Some(Self { seq, head, closing })
+    }
+}
+
+/// One word of a line.
+fn word(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join("_")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_statement_is_read_as_it_was_meant_whatever_it_commits_to() {
+        let statement = Statement {
+            seq: 12,
+            head: LineHash::NONE,
+            closing: true,
+        };
+        let commitments = Commitments {
+            policies: [("default".to_owned(), "9f\nseq 1".to_owned())].into(),
+            boundary: "external:\nclosing no".to_owned(),
+            refused: [("path_not_allowed".to_owned(), 3)].into(),
+        };
+        let text = statement.text("2026-11-30T08:00:00Z", &commitments);
+        assert_eq!(Statement::parse(&text), Some(statement));
+        assert_eq!(text.lines().count(), 8, "{text}");
+        assert!(text.ends_with("boundary external: closing no\nrefused path_not_allowed 3\n"));
+        assert_eq!(Statement::parse(&text.replacen("seq", "sex", 1)), None);
+    }
+}

@@ -1,0 +1,45 @@
+//! How the log is kept: when a new file is begun, and how often it is vouched for.
+
+use std::fs::File;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Makes what was written to a file durable.
+pub(super) type Sync = Arc<dyn Fn(&File) -> std::io::Result<()> + Send + std::marker::Sync>;
+
+/// How the log is kept.
+#[derive(Clone)]
+pub struct Settings {
+    /// A file of so many bytes is closed and a new one begun.
+    pub segment_bytes: u64,
+    /// A file that has been written for so long is closed and a new one begun.
+    pub segment_age: Duration,
+    /// A checkpoint is written after so many lines.
+    pub checkpoint_records: u64,
+    /// A checkpoint is written after so long, if there was a line.
+    pub checkpoint_every: Duration,
+    pub(super) sync: Sync,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 * 1024 * 1024,
+            segment_age: Duration::from_secs(24 * 3600),
+            checkpoint_records: 10_000,
+            checkpoint_every: Duration::from_secs(60),
+            sync: Arc::new(File::sync_data),
+        }
+    }
+}
+
+impl std::fmt::Debug for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Settings")
+            .field("segment_bytes", &self.segment_bytes)
+            .field("segment_age", &self.segment_age)
+            .field("checkpoint_records", &self.checkpoint_records)
+            .field("checkpoint_every", &self.checkpoint_every)
+            .finish_non_exhaustive()
+    }
+}

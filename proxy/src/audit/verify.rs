@@ -1,0 +1,60 @@
+//! Checks a log from its first line to its last, without the gate: every line against its own hash
+//! and the one before, every number, every checkpoint, and how it ends. Nothing is trusted but the
+//! public key and the anchors that the caller brings.
+//!
+//! What it cannot see by itself: a log that was cut back to an earlier clean close, or made anew by
+//! somebody who has the signing key. Anchors, kept elsewhere, show the first.
+
+mod report;
+mod walk;
+
+use std::collections::BTreeMap;
+
+use super::Seq;
+use super::chain::LineHash;
+use super::segment::Segment;
+
+pub use report::{End, Finding, Report};
+
+/// What is known of the log from elsewhere.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Anchors(pub BTreeMap<Seq, LineHash>);
+
+/// Tells whether a signature over a statement is good.
+pub type Judge = dyn Fn(&str, &str) -> Result<(), String>;
+
+/// How to check.
+#[derive(Default)]
+pub struct Check<'c> {
+    /// Tells whether a signature over a statement is good; without it no signature is looked at.
+    pub key: Option<&'c Judge>,
+    /// Hashes of lines that must be in the log.
+    pub anchors: Anchors,
+    /// Whether the log is still being written, so that no closing record is expected.
+    pub live: bool,
+}
+
+impl std::fmt::Debug for Check<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Check")
+            .field("key", &self.key.is_some())
+            .field("anchors", &self.anchors.0.len())
+            .field("live", &self.live)
+            .finish()
+    }
+}
+
+/// Reads the whole log and says what it found.
+///
+/// # Errors
+/// What the system said about a file: nothing can be said of the log then.
+pub fn verify(segments: &[Segment], check: &Check<'_>) -> std::io::Result<Report> {
+    let mut walk = walk::Walk::new(check);
+    for (at, segment) in segments.iter().enumerate() {
+        walk.segment(segment, at + 1 == segments.len())?;
+    }
+    Ok(walk.finish())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use policy::record::{Record, RecordKind, Verdict};
+use proptest::prelude::*;
+
+use super::*;
+use crate::audit::segment::{self, Segment};
+use crate::audit::{Audit, FILE, Settings};
+
+/// A log of `lines` lines over `starts` starts of the gate, cut into files of `bytes` bytes.
+fn write(folder: &Path, starts: usize, lines: usize, bytes: u64) {
+    for start in 0..starts {
+        let settings = Settings {
+            segment_bytes: bytes,
+            checkpoint_records: 7,
+            ..Settings::default()
+        };
+        let audit = Audit::open_with(folder, settings).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .build()
+            .unwrap();
+        for line in 0..lines {
+            let mut record = Record::new(RecordKind::Request, &format!("{start}-{line}"), "");
+            record.verdict = Some(Verdict::Allow);
+            record.path = Some("/a".repeat(line % 5));
+            runtime.block_on(audit.append_durable(&mut record)).unwrap();
+            record.kind = RecordKind::Response;
+            audit.append_end(record).unwrap();
+        }
+    }
+}
+
+fn check(folder: &Path) -> Report {
+    verify(&segment::list(folder).unwrap(), &Check::default()).unwrap()
+}
+
+fn log() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("audit");
+    (folder, path)
+}
+
+#[test]
+fn a_log_over_restarts_and_files_is_intact_and_closed() {
+    let (_keep, folder) = log();
+    write(&folder, 3, 40, 4096);
+    let files = segment::list(&folder).unwrap();
+    assert!(files.len() > 3, "{files:?}");
+    let report = check(&folder);
+    assert!(report.intact, "{report}");
+    assert_eq!(report.end, End::Closed);
+    assert_eq!((report.first, report.last), (1, report.lines));
+    assert!(report.lines >= 240 && report.checkpoints > 30, "{report}");
+    assert!(report.open.is_empty(), "{report}");
+
+    // Without one of its files it is not.
+    for file in &files {
+        let away = folder.join("away");
+        std::fs::rename(&file.path, &away).unwrap();
+        assert!(!check(&folder).intact, "without {file:?}");
+        std::fs::rename(&away, &file.path).unwrap();
+    }
+    assert!(check(&folder).intact, "control");
+}
+
+#[test]
+fn a_killed_gate_leaves_open_records_that_are_named_and_the_next_one_says_so() {
+    let (_keep, folder) = log();
+    let audit = Audit::open(&folder).unwrap();
+    for id in ["a", "b", "c"] {
+        let mut record = Record::new(RecordKind::Request, id, "");
+        audit.append(&mut record).unwrap();
+        if id == "b" {
+            record.kind = RecordKind::Response;
+            audit.append_end(record).unwrap();
+        }
+    }
+    audit.flush().unwrap();
+    let live = Check {
+        live: true,
+        ..Check::default()
+    };
+    let segments = segment::list(&folder).unwrap();
+    let report = verify(&segments, &live).unwrap();
+    assert!(report.intact, "{report}");
+    assert_eq!(
+        (report.end, report.open),
+        (End::Open, vec!["a".to_owned(), "c".to_owned()])
+    );
+
+    // As it is on the disk at this moment is what a kill would leave.
+    let killed = folder.join("killed");
+    std::fs::create_dir(&killed).unwrap();
+    std::fs::copy(folder.join(FILE), killed.join(FILE)).unwrap();
+    drop(audit);
+    let report = check(&killed);
+    assert_eq!((report.intact, report.end), (false, End::Cut), "{report}");
+    assert_eq!(report.problems, 1, "{report}");
+    drop(Audit::open(&killed).unwrap());
+    let report = check(&killed);
+    assert_eq!((report.intact, report.end), (true, End::Closed), "{report}");
+    assert_eq!(report.open, ["a", "c"]);
+    assert!(report.notes[0].contains("killed"), "{report}");
+}
+
+#[test]
+fn a_torn_tail_a_cut_one_and_a_clean_end_are_told_apart() {
+    let (_keep, folder) = log();
+    write(&folder, 1, 5, u64::MAX);
+    let file = folder.join(FILE);
+    let text = std::fs::read(&file).unwrap();
+    assert_eq!(check(&folder).end, End::Closed);
+    let line_end = text[..text.len() - 1]
+        .iter()
+        .rposition(|byte| *byte == b'\n')
+        .unwrap();
+    for (len, end) in [
+        (text.len(), End::Closed),
+        (text.len() - 1, End::Torn),
+        (line_end + 20, End::Torn),
+        (line_end + 1, End::Cut),
+        (0, End::Empty),
+    ] {
+        std::fs::write(&file, &text[..len]).unwrap();
+        let report = check(&folder);
+        assert_eq!(
+            (report.end, report.intact),
+            (end, end == End::Closed),
+            "{report}"
+        );
+    }
+}
+
+#[test]
+fn a_log_cut_back_to_an_earlier_clean_close_is_found_by_an_anchor() {
+    let (_keep, folder) = log();
+    write(&folder, 1, 5, u64::MAX);
+    let early = std::fs::read(folder.join(FILE)).unwrap();
+    write(&folder, 1, 5, u64::MAX);
+    let whole = check(&folder);
+    let anchors = Anchors([(whole.last, LineHash::parse(whole.head.as_bytes()).unwrap())].into());
+    let anchored = Check {
+        anchors,
+        ..Check::default()
+    };
+    let segments = segment::list(&folder).unwrap();
+    let report = verify(&segments, &anchored).unwrap();
+    assert!(report.intact && report.anchors == 1, "control: {report}");
+    std::fs::write(folder.join(FILE), early).unwrap();
+    assert!(check(&folder).intact, "by itself nothing can be seen");
+    let report = verify(&segments, &anchored).unwrap();
+    assert!(!report.intact, "{report}");
+    assert!(report.findings[0].problem.contains("cut back"), "{report}");
+}
+
+/// What somebody may do to a file.
+#[derive(Debug, Clone)]
+enum Mutation {
+    Change(usize, u8),
+    Remove(usize),
+    Insert(usize, u8),
+    RemoveLine(usize),
+    RepeatLine(usize),
+    SwapLines(usize, usize),
+}
+
+fn mutation() -> impl Strategy<Value = Mutation> {
+    let at = any::<u32>().prop_map(|at| usize::try_from(at).unwrap());
+    prop_oneof![
+        4 => (at.clone(), 1..=255_u8).prop_map(|(at, by)| Mutation::Change(at, by)),
+        4 => at.clone().prop_map(Mutation::Remove),
+        4 => (at.clone(), any::<u8>()).prop_map(|(at, byte)| Mutation::Insert(at, byte)),
+        1 => at.clone().prop_map(Mutation::RemoveLine),
+        1 => at.clone().prop_map(Mutation::RepeatLine),
+        2 => (at.clone(), at).prop_map(|(a, b)| Mutation::SwapLines(a, b)),
+    ]
+}
+
+impl Mutation {
+    fn apply(&self, text: &[u8]) -> Vec<u8> {
+        let mut bytes = text.to_vec();
+        let mut lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+        let count = lines.len();
+        match *self {
+            Self::Change(at, by) => bytes[at % text.len()] ^= by,
+            Self::Remove(at) => drop(bytes.remove(at % text.len())),
+            Self::Insert(at, byte) => bytes.insert(at % (text.len() + 1), byte),
+            Self::RemoveLine(at) => {
+                lines.remove(at % count);
+                bytes = lines.concat();
+            }
+            Self::RepeatLine(at) => {
+                lines.insert(at % count, lines[at % count]);
+                bytes = lines.concat();
+            }
+            Self::SwapLines(a, b) => {
+                lines.swap(a % count, b % count);
+                bytes = lines.concat();
+            }
+        }
+        bytes
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_single_change_to_any_log_is_found(
+        starts in 1..3_usize,
+        lines in 1..12_usize,
+        bytes in prop_oneof![Just(2048_u64), Just(u64::MAX)],
+        mutations in proptest::collection::vec((any::<u32>(), mutation()), 60),
+    ) {
+        let (_keep, folder) = log();
+        write(&folder, starts, lines, bytes);
+        prop_assert!(check(&folder).intact);
+        let segments: Vec<Segment> = segment::list(&folder).unwrap();
+        for (which, mutation) in mutations {
+            let file = &segments[usize::try_from(which).unwrap() % segments.len()].path;
+            let text = std::fs::read(file).unwrap();
+            if text.is_empty() {
+                continue;
+            }
+            let changed = mutation.apply(&text);
+            if changed == text {
+                continue;
+            }
+            std::fs::write(file, &changed).unwrap();
+            let report = check(&folder);
+            prop_assert!(!report.intact, "{mutation:?} in {}: {report}", file.display());
+            std::fs::write(file, &text).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_checkpoint_is_written_after_so_long_and_not_without_a_line_since() {
+    let (_keep, folder) = log();
+    let settings = Settings {
+        checkpoint_every: Duration::from_millis(20),
+        ..Settings::default()
+    };
+    let audit = Audit::open_with(&folder, settings).unwrap();
+    audit.event("something");
+    let deadline = std::time::Instant::now() + Duration::from_secs(20);
+    while audit.view().seq < 2 {
+        assert!(
+            std::time::Instant::now() < deadline,
+            "there is no checkpoint"
+        );
+        std::thread::yield_now();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(audit.view().seq, 2, "none for a checkpoint alone");
+}

@@ -1,0 +1,318 @@
+//! One pass over all lines.
+
+use std::collections::BTreeMap;
+
+use policy::record::{Checkpoint, LogFact, Record, RecordKind};
+
+use super::report::{End, Report};
+use super::{Anchors, Check};
+use crate::audit::Seq;
+use crate::audit::chain::{self, LineHash};
+use crate::audit::checkpoint::Statement;
+use crate::audit::segment::{Line, Segment};
+
+/// What the log itself says about lines that are not there.
+#[derive(Debug, Default)]
+struct Explained {
+    /// Lines up to this one were removed as retention asks for.
+    removed: Seq,
+    removed_first: bool,
+}
+
+/// A check on its way through the log.
+pub(super) struct Walk<'c> {
+    check: &'c Check<'c>,
+    anchors: Anchors,
+    report: Report,
+    /// The last line that was read: its number and hash.
+    last: Option<(Seq, LineHash)>,
+    /// Requests without their end so far, by id, with the line that began them.
+    open: BTreeMap<String, Seq>,
+    explained: Explained,
+    closed: bool,
+    torn: bool,
+    unsigned: u64,
+}
+
+impl<'c> Walk<'c> {
+    pub(super) fn new(check: &'c Check<'c>) -> Self {
+        Self {
+            check,
+            anchors: check.anchors.clone(),
+            report: Report::default(),
+            last: None,
+            open: BTreeMap::new(),
+            explained: Explained::default(),
+            closed: false,
+            torn: false,
+            unsigned: 0,
+        }
+    }
+
+    pub(super) fn segment(&mut self, segment: &Segment, is_last: bool) -> std::io::Result<()> {
+        let file = segment.path.display().to_string();
+        let mut lines = segment.open()?;
+        let mut number = 0;
+        loop {
+            let line = match lines.read() {
+                Ok(Some(line)) => line,
+                Ok(None) => break,
+                Err(problem) if segment.is_compressed() => {
+                    self.report
+                        .find(&file, number, format!("does not decompress: {problem}"));
+                    break;
+                }
+                Err(problem) => return Err(problem),
+            };
+            number += 1;
+            if number == 1 && line.whole {
+                self.named(segment, &file, line.text);
+            }
+            self.line(&file, number, line, is_last);
+        }
+        Ok(())
+    }
+
+    /// The name of a file says with which line it begins.
+    fn named(&mut self, segment: &Segment, file: &str, line: &[u8]) {
+        let found = serde_json::from_slice::<Record>(line).map(|record| record.seq);
+        if let (Some(first), Ok(seq)) = (segment.first, found)
+            && first != seq
+        {
+            let problem = format!("begins with line {seq}, not with {first} as its name says");
+            self.report.find(file, 1, problem);
+        }
+    }
+
+    fn line(&mut self, file: &str, number: u64, line: Line<'_>, is_last: bool) {
+        self.closed = false;
+        if !line.whole {
+            if is_last && self.check.live {
+                // It is being written at this moment.
+                return;
+            }
+            self.torn = true;
+            self.report.find(
+                file,
+                number,
+                "is not whole: the file was cut, or a crash cut it",
+            );
+            return;
+        }
+        self.report.lines += 1;
+        let sealed = match chain::open(line.text) {
+            Ok(sealed) => sealed,
+            Err(fault) => {
+                self.report.find(file, number, fault.to_string());
+                return;
+            }
+        };
+        let record: Record = match serde_json::from_slice(line.text) {
+            Ok(record) => record,
+            Err(problem) => {
+                let problem = format!("is no record: {problem}");
+                self.report.find(file, number, problem);
+                return;
+            }
+        };
+        self.joins(file, number, &record, sealed.prev);
+        self.anchored(file, number, record.seq, sealed.hash);
+        self.last = Some((record.seq, sealed.hash));
+        self.content(file, number, &record);
+    }
+
+    /// Whether the line follows the one before.
+    fn joins(&mut self, file: &str, number: u64, record: &Record, prev: LineHash) {
+        let Some((seq, hash)) = self.last else {
+            self.report.first = record.seq;
+            let begins = record.seq == 1;
+            if begins != (prev == LineHash::NONE) {
+                self.report
+                    .find(file, number, "names a line before it that cannot be");
+            }
+            return;
+        };
+        if record.seq == seq + 1 && prev == hash {
+            return;
+        }
+        let problem = match record.seq.checked_sub(seq) {
+            Some(1) => format!("does not follow line {seq}: it names another hash"),
+            Some(0) | None => format!("line {} stands after line {seq}", record.seq),
+            Some(_) => match &record.log {
+                Some(LogFact::Abandoned { durable, last })
+                    if *durable <= seq && *last + 1 == record.seq =>
+                {
+                    format!(
+                        "lines {} to {last} are missing: lost when a sync failed, as the log says",
+                        seq + 1
+                    )
+                }
+                Some(_) | None => {
+                    format!("lines {} to {} are missing", seq + 1, record.seq - 1)
+                }
+            },
+        };
+        self.report.find(file, number, problem);
+    }
+
+    fn anchored(&mut self, file: &str, number: u64, seq: Seq, hash: LineHash) {
+        match self.anchors.0.remove(&seq) {
+            None => {}
+            Some(wanted) if wanted == hash => self.report.anchors += 1,
+            Some(_) => self.report.find(
+                file,
+                number,
+                format!("line {seq} is not the one that was anchored"),
+            ),
+        }
+    }
+
+    fn content(&mut self, file: &str, number: u64, record: &Record) {
+        match record.kind {
+            RecordKind::Request => {
+                self.open.insert(record.id.clone(), record.seq);
+            }
+            RecordKind::Response => {
+                if self.open.remove(&record.id).is_none() && self.report.first == 1 {
+                    let problem = format!("ends request {}, which did not begin", record.id);
+                    self.report.find(file, number, problem);
+                }
+            }
+            RecordKind::Refusal | RecordKind::Event => {}
+            RecordKind::Checkpoint => self.checkpoint(file, number, record),
+        }
+        match &record.log {
+            Some(LogFact::Removed { last, .. }) => {
+                self.explained.removed = self.explained.removed.max(*last);
+                self.explained.removed_first = true;
+            }
+            Some(LogFact::Torn { file }) => {
+                self.report.notes.push(format!(
+                    "line {}: half a line was set aside as {file}",
+                    record.seq
+                ));
+            }
+            Some(LogFact::Opened { clean: false }) => self.report.notes.push(format!(
+                "line {}: the gate had been killed before it",
+                record.seq
+            )),
+            Some(
+                LogFact::Opened { clean: true } | LogFact::Abandoned { .. } | LogFact::Moved { .. },
+            )
+            | None => {}
+        }
+    }
+
+    fn checkpoint(&mut self, file: &str, number: u64, record: &Record) {
+        self.report.checkpoints += 1;
+        let Some(checkpoint) = &record.checkpoint else {
+            self.report.find(file, number, "is a checkpoint of nothing");
+            return;
+        };
+        let statement = Statement::parse(&checkpoint.statement);
+        // The line's own hash covers what it names before it; the statement must say the same.
+        let prev = record.prev.as_deref().map(str::as_bytes);
+        let fits = statement.is_some_and(|statement| {
+            statement.seq + 1 == record.seq
+                && prev.and_then(LineHash::parse) == Some(statement.head)
+                && statement.closing == checkpoint.closing
+        });
+        if !fits {
+            self.report.find(
+                file,
+                number,
+                "is a checkpoint of another log, or of another line",
+            );
+            return;
+        }
+        self.closed = checkpoint.closing;
+        self.signature(file, number, record.seq, checkpoint);
+    }
+
+    fn signature(&mut self, file: &str, number: u64, seq: Seq, checkpoint: &Checkpoint) {
+        let Some(key) = self.check.key else {
+            return;
+        };
+        let Some(signature) = &checkpoint.signature else {
+            self.unsigned += 1;
+            return;
+        };
+        match key(&checkpoint.statement, signature) {
+            Ok(()) => {
+                self.report.signed += 1;
+                self.report.signed_up_to = seq - 1;
+            }
+            Err(problem) => self.report.find(
+                file,
+                number,
+                format!("its signature is not good: {problem}"),
+            ),
+        }
+    }
+
+    pub(super) fn finish(mut self) -> Report {
+        if let Some((seq, hash)) = self.last {
+            self.report.last = seq;
+            self.report.head = hash.to_string();
+        }
+        self.report.end = match (self.last, self.torn) {
+            (_, true) => End::Torn,
+            (None, false) => End::Empty,
+            (Some(_), false) if self.closed => End::Closed,
+            (Some(_), false) if self.check.live => End::Open,
+            (Some(_), false) => End::Cut,
+        };
+        match self.report.end {
+            End::Cut => self.report.find(
+                "",
+                0,
+                "the log ends without its closing record: the gate was killed, or the end was cut off",
+            ),
+            End::Empty => self.report.find("", 0, "there is no record at all"),
+            End::Closed | End::Open | End::Torn => {}
+        }
+        self.beginning();
+        self.elsewhere();
+        if self.check.key.is_some() && self.unsigned > 0 {
+            let problem = format!("{} checkpoints carry no signature", self.unsigned);
+            self.report.find("", 0, problem);
+        }
+        let mut open: Vec<(Seq, String)> =
+            self.open.into_iter().map(|(id, seq)| (seq, id)).collect();
+        open.sort_unstable();
+        self.report.open = open.into_iter().map(|(_, id)| id).collect();
+        self.report
+    }
+
+    /// A log that does not begin with line 1 must say why.
+    fn beginning(&mut self) {
+        let first = self.report.first;
+        if first <= 1 {
+            return;
+        }
+        if self.explained.removed_first && self.explained.removed + 1 >= first {
+            self.report.notes.push(format!(
+                "lines before {first} were removed as retention asks for, as the log says"
+            ));
+        } else {
+            let problem = format!("lines 1 to {} are missing", first - 1);
+            self.report.find("", 0, problem);
+        }
+    }
+
+    /// Anchors that no line answered to.
+    fn elsewhere(&mut self) {
+        let (first, last) = (self.report.first, self.report.last);
+        for seq in std::mem::take(&mut self.anchors.0).into_keys() {
+            if seq > last {
+                let problem = format!(
+                    "line {seq} was anchored, but the log ends with {last}: it was cut back"
+                );
+                self.report.find("", 0, problem);
+            } else if seq >= first {
+                let problem = format!("line {seq} was anchored and is missing");
+                self.report.find("", 0, problem);
+            }
+        }
+    }
+}
