@@ -2,6 +2,7 @@
 
 mod agent;
 mod company;
+mod environment;
 mod output;
 mod person;
 mod run;
@@ -75,6 +76,8 @@ enum Command {
     /// The event journal
     #[command(subcommand)]
     Journal(JournalCommand),
+    /// Print the variables that make clients use the gate; write the files some need instead
+    Environment(environment::EnvironmentArgs),
     /// Print the manual page
     Man,
     /// Print a shell's completions
@@ -170,6 +173,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         // These need no configuration.
         Command::Exec(args) => Ok(exec::run(args)),
         Command::Container(args) => Ok(trial::run(args)),
+        Command::Environment(args) => environment::run(&args),
         Command::Man => man(),
         Command::Completions { shell } => {
             let mut text = Vec::new();

@@ -3,6 +3,8 @@
 //! [`client_families`] is the whole table; measured client by client (which variable each one
 //! reads, and which it ignores) in `docs/exec.md`. Credentials are never here: the gate adds them.
 
+pub mod files;
+
 use std::path::Path;
 
 /// Variables for every client family.
@@ -56,6 +58,11 @@ pub fn client_families_at(gate: &str, trust_dir: &str, on_host: &Path) -> Vec<(S
     }
     if on_host.join("apt.conf").exists() {
         table.push(("APT_CONFIG", format!("{trust_dir}/apt.conf")));
+    }
+    // Maven 3.9 and later; older ones are given the file by hand.
+    if on_host.join("maven-settings.xml").exists() {
+        let settings = format!("--global-settings={trust_dir}/maven-settings.xml");
+        table.push(("MAVEN_ARGS", settings));
     }
     if let Some(java) = java(gate, trust_dir, on_host) {
         table.push(("JAVA_TOOL_OPTIONS", java));

@@ -8,6 +8,7 @@
 mod architecture;
 mod audit;
 mod boundary;
+mod clients;
 mod containers;
 mod credentials;
 mod destinations;

@@ -7,11 +7,13 @@
 
 pub mod binaries;
 pub mod canary;
+pub mod clients;
 pub mod command;
 pub mod control;
 pub mod gate;
 pub mod host;
 pub mod instance;
+pub mod matrix;
 pub mod names;
 pub mod netns;
 pub mod pki;

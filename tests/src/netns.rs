@@ -5,7 +5,7 @@
 
 use std::fs;
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::command::Program;
@@ -49,6 +49,19 @@ impl Netns {
         fs::create_dir_all(self.etc()).expect("/etc/netns is writable");
         let text = format!("nameserver {address}\noptions timeout:1 attempts:1\n");
         fs::write(self.etc().join("resolv.conf"), text).expect("/etc/netns is writable");
+    }
+
+    /// Lets programs started in the namespace know `uid` as an account.
+    ///
+    /// Some clients ask the account database who they are and end when nobody knows.
+    pub fn set_account(&self, uid: u32, name: &str, home: &Path) {
+        fs::create_dir_all(self.etc()).expect("/etc/netns is writable");
+        let mut text = fs::read_to_string("/etc/passwd").expect("every system has accounts");
+        text.push_str(&format!(
+            "{name}:x:{uid}:{uid}::{}:/bin/sh\n",
+            home.display()
+        ));
+        fs::write(self.etc().join("passwd"), text).expect("/etc/netns is writable");
     }
 
     /// Runs `ip` inside.

@@ -45,6 +45,47 @@ pub struct WebHost {
     record: PathBuf,
 }
 
+/// Any stand-in, by its command line.
+#[derive(Debug)]
+pub struct Stand {
+    child: Child,
+    /// Its folder.
+    pub dir: PathBuf,
+}
+
+impl Stand {
+    /// Starts `portcullis-stand-in WORDS` at `address`; `{dir}` in a word becomes `dir`.
+    pub fn start(
+        netns: &Netns,
+        dir: &Path,
+        pki: &Pki,
+        address: SocketAddr,
+        words: &[String],
+    ) -> Self {
+        // A test may have put something there already.
+        host::directory(dir, 0, 0o700);
+        let place = dir.display().to_string();
+        let words = words.iter().map(|word| word.replace("{dir}", &place));
+        let program = Program::new(binaries::path("portcullis-stand-in")).args(words);
+        let child = listen(program, netns, dir, pki, address);
+        Self {
+            child,
+            dir: dir.to_path_buf(),
+        }
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Stand {
+    fn drop(&mut self) {
+        stop(&mut self.child);
+    }
+}
+
 impl GitHost {
     /// Serves `acme/web` (and what is pushed) at `address` to whoever has user `x-access-token` and
     /// `password`.

@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+use crate::environment::files;
+
 /// What is copied from the host's `/etc` when it exists. A trailing `*` matches any ending.
 pub const COPIED: [&str; 18] = [
     "alternatives",
@@ -80,12 +82,7 @@ const FILES: [(&str, &str); 13] = [
         "etc/resolv.conf",
         "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
     ),
-    (
-        "etc/gitconfig",
-        "[user]\n\tname = Portcullis agent\n\temail = agent@portcullis.internal\n\
-         [init]\n\tdefaultBranch = main\n[credential]\n\thelper =\n[gc]\n\tauto = 0\n\
-         [protocol \"ext\"]\n\tallow = never\n",
-    ),
+    ("etc/gitconfig", files::GITCONFIG),
     (
         "etc/apt/apt.conf",
         "Acquire::http::Proxy \"http://127.0.0.1:3128\";\n\

@@ -79,8 +79,11 @@ struct GitArgs {
     #[arg(long, value_name = "U")]
     user: String,
     /// File that holds the password; one trailing newline is ignored
-    #[arg(long, value_name = "F")]
-    password_file: PathBuf,
+    #[arg(long, value_name = "F", required_unless_present = "password")]
+    password_file: Option<PathBuf>,
+    /// The password itself, where nobody looks at command lines
+    #[arg(long, value_name = "P", conflicts_with = "password_file")]
+    password: Option<String>,
     /// Append one JSON line per request: header names and whether the credential was right
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
@@ -118,12 +121,7 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Box<dyn Error>> {
     match command {
         Command::Git(args) => {
-            let password = fs::read_to_string(&args.password_file)
-                .map_err(|error| format!("{}: {error}", args.password_file.display()))?;
-            let password = password.strip_suffix('\n').unwrap_or(&password).to_owned();
-            if password.is_empty() {
-                return Err(format!("{}: holds no password", args.password_file.display()).into());
-            }
+            let password = password(&args)?;
             fs::create_dir_all(&args.root)?;
             for name in &args.repo {
                 git::make_repository(&args.root, name)?;
@@ -149,6 +147,19 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+fn password(args: &GitArgs) -> Result<String, Box<dyn Error>> {
+    let (Some(file), None) = (&args.password_file, &args.password) else {
+        return Ok(args.password.clone().unwrap_or_default());
+    };
+    let password =
+        fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let password = password.strip_suffix('\n').unwrap_or(&password).to_owned();
+    if password.is_empty() {
+        return Err(format!("{}: holds no password", file.display()).into());
+    }
+    Ok(password)
 }
 
 fn runtime() -> std::io::Result<tokio::runtime::Runtime> {

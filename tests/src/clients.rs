@@ -1,0 +1,331 @@
+//! The world of the client matrix: hosts of every kind, a walled-in agent, and the clients as the
+//! product configures them.
+//!
+//! The variables and files come from `portcullis-orchestrator environment`, never from a test: what
+//! is tested is that the product's own table makes each client work.
+
+use std::cell::RefCell;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::canary::Canary;
+use crate::command::{Finished, Program};
+use crate::gate::{self, Boundary, Credential, Gate};
+use crate::matrix::{self, Row, Shown};
+use crate::names::Names;
+use crate::netns::Netns;
+use crate::pki::Pki;
+use crate::upstream::Stand;
+use crate::wall::Wall;
+use crate::{binaries, host};
+
+/// Seconds a client may take before it counts as hanging.
+const PATIENCE: u32 = 300;
+
+/// A host that a test wants to be there.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Names it speaks for, all at one address.
+    pub names: &'static [&'static str],
+    /// Where it listens.
+    pub port: u16,
+    /// Words of `portcullis-stand-in`; `{dir}` is a folder of its own.
+    pub words: Vec<String>,
+}
+
+impl Upstream {
+    /// A host on port 443.
+    pub fn new(names: &'static [&'static str], words: &[&str]) -> Self {
+        Self {
+            names,
+            port: 443,
+            words: words.iter().map(|word| (*word).to_owned()).collect(),
+        }
+    }
+
+    /// The same on another port.
+    pub fn on_port(self, port: u16) -> Self {
+        Self { port, ..self }
+    }
+}
+
+/// The parts; dropped in this order.
+#[derive(Debug)]
+pub struct Clients {
+    /// The gate under test.
+    pub gate: Gate,
+    /// The kernel boundary.
+    pub wall: Wall,
+    stands: Vec<Stand>,
+    /// The resolver.
+    pub names: Names,
+    /// The namespace all of it lives in.
+    pub netns: Netns,
+    /// The upstreams' authority.
+    pub pki: Pki,
+    /// The agent's uid.
+    pub agent: u32,
+    environment: Vec<(String, String)>,
+    differences: RefCell<Vec<String>>,
+    scratch: tempfile::TempDir,
+}
+
+impl Clients {
+    /// Starts `upstreams`, a gate with `policy` (`{ca}` becomes the upstreams' authority) that holds
+    /// `credentials`, and a boundary around the agent.
+    pub fn new(upstreams: &[Upstream], policy: &str, credentials: &[Credential]) -> Self {
+        let scratch = host::scratch();
+        let dir = |name: &str| scratch.path().join(name);
+        let netns = Netns::new();
+        let names = Names::serve(&netns);
+        let hosts: Vec<_> = upstreams
+            .iter()
+            .flat_map(|upstream| upstream.names)
+            .map(|&name| name.to_owned())
+            .collect();
+        let (pki, _) = Pki::make(&dir("pki"), &hosts).expect("a scratch folder");
+        let mut stands = Vec::new();
+        for (number, upstream) in (10_u8..).zip(upstreams) {
+            let address = Ipv4Addr::new(93, 184, 215, number);
+            netns.add_address(address.into());
+            for name in upstream.names {
+                names.set(name, address);
+            }
+            let place = dir(upstream.names[0]);
+            let at = SocketAddr::new(address.into(), upstream.port);
+            stands.push(Stand::start(&netns, &place, &pki, at, &upstream.words));
+        }
+        let agent = host::uid();
+        host::directory(&dir("agent"), agent, 0o700);
+        netns.set_account(agent, "agent", &dir("agent"));
+        let policy = policy.replace("{ca}", &pki.ca().display().to_string());
+        let mut gate = Gate::prepare(
+            &dir("gate"),
+            &[agent],
+            &policy,
+            credentials,
+            Boundary::Kernel,
+        );
+        let wall = Wall::raise(
+            &netns,
+            &dir("wall"),
+            gate.uid,
+            &[agent],
+            &gate.boundary_status(),
+        );
+        gate.start(&netns);
+        let environment = environment(&dir("trust"), &gate, upstreams);
+        Self {
+            gate,
+            wall,
+            stands,
+            names,
+            netns,
+            pki,
+            agent,
+            environment,
+            differences: RefCell::default(),
+            scratch,
+        }
+    }
+
+    /// `program` as the agent, in its home, with the product's environment.
+    ///
+    /// A name without a slash is looked for among the installed clients first.
+    pub fn agent(&self, program: &str) -> Program {
+        let installed = [
+            matrix::directory().join("bin").join(program),
+            matrix::directory().join("python/bin").join(program),
+        ];
+        let found = installed.iter().find(|path| path.exists());
+        let program = found.map_or_else(|| program.into(), |path| path.display().to_string());
+        let mut agent = Program::new(program)
+            .env("HOME", self.home())
+            .env("USER", "agent")
+            .env("LANG", "C.UTF-8")
+            .limit(PATIENCE)
+            .in_directory(&self.home());
+        for (name, value) in &self.environment {
+            agent = agent.env(name, value);
+        }
+        agent.as_uid(self.agent).in_netns(&self.netns)
+    }
+
+    /// A file of the product's for clients: `maven-settings.xml`, ...
+    pub fn trust(&self, name: &str) -> PathBuf {
+        self.scratch.path().join("trust").join(name)
+    }
+
+    /// The agent's home.
+    pub fn home(&self) -> PathBuf {
+        self.scratch.path().join("agent")
+    }
+
+    /// Writes a file of the agent's, below its home.
+    pub fn write(&self, name: &str, text: &str) {
+        let path = self.home().join(name);
+        if let Some(parent) = path.parent().filter(|parent| *parent != self.home()) {
+            host::directory(parent, self.agent, 0o755);
+        }
+        host::file(&path, text, self.agent, 0o644);
+    }
+
+    /// The folder of the upstream whose first name is `name`.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.scratch.path().join(name)
+    }
+
+    /// Processes of the upstreams.
+    pub fn stands(&self) -> &[Stand] {
+        &self.stands
+    }
+
+    /// The version that `program ARGS` tells.
+    pub fn version(&self, program: &str, args: &[&str]) -> String {
+        matrix::version(&self.agent(program).args(args).run().ok())
+    }
+
+    /// Judges one client over one way: `allowed` must succeed and show `wanted`; `refused` must
+    /// fail; what it shows of the refusal becomes the row.
+    #[track_caller]
+    pub fn judge(&self, row: &Row, allowed: Finished, wanted: &str, refused: Finished) -> Shown {
+        self.judge_by(row, RULE, REMEDY, allowed, wanted, refused)
+    }
+
+    /// [`Clients::judge`] for a refusal by another rule with another remedy.
+    #[track_caller]
+    pub fn judge_by(
+        &self,
+        row: &Row,
+        rule: &str,
+        remedy: &str,
+        allowed: Finished,
+        wanted: &str,
+        refused: Finished,
+    ) -> Shown {
+        let allowed = allowed.ok();
+        assert!(
+            allowed.output().contains(wanted),
+            "`{wanted}` is missing: {}",
+            allowed.shown()
+        );
+        let refused = refused.refused();
+        assert_ne!(refused.code(), 124, "it hung: {}", refused.shown());
+        let shown = Shown::in_output(&refused.output(), rule, remedy);
+        if shown != Shown::Reason {
+            show(&format!(
+                "{} over {}: {}",
+                row.client,
+                row.way,
+                refused.shown()
+            ));
+        }
+        self.record(row, Some(shown));
+        shown
+    }
+
+    /// The client works; how it shows a refusal is told by another row.
+    pub fn works(&self, row: &Row) {
+        self.record(row, None);
+    }
+
+    /// Keeps a row; what `docs/clients.md` says otherwise is told when the test ends.
+    pub fn record(&self, row: &Row, shown: Option<Shown>) {
+        if let Err(difference) = row.keep(shown) {
+            self.differences.borrow_mut().push(difference);
+        }
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        let differences = self.differences.borrow();
+        if !differences.is_empty() && !std::thread::panicking() {
+            panic!(
+                "docs/clients.md differs from what was measured:\n{}\nhint: tests/clients/table",
+                differences.join("\n")
+            );
+        }
+    }
+}
+
+/// The rule that every policy here closes `/closed/` with; a refusal must name it.
+pub const RULE: &str = "closed-area";
+/// A part of that refusal's remedy.
+pub const REMEDY: &str = "deny always wins";
+
+/// A service that closes `/closed/` of `hosts`, each as the policy writes it.
+pub fn closed(hosts: &[&str]) -> String {
+    format!(
+        "[[service]]\nid = \"{RULE}\"\nkind = \"http\"\nhosts = {hosts:?}\n\
+         deny = [\"* /closed/**\"]\n"
+    )
+}
+
+/// A service of kind http that allows `entries` of `host`.
+pub fn open(host: &str, entries: &[&str]) -> String {
+    format!(
+        "[[service]]\nkind = \"http\"\nhost = \"{host}\"\nallow = {entries:?}\nca_file = \"{{ca}}\"\n"
+    )
+}
+
+/// The product's variables; the files they point at are written into `trust` before.
+fn environment(trust: &Path, gate: &Gate, upstreams: &[Upstream]) -> Vec<(String, String)> {
+    host::directory(trust, 0, 0o755);
+    let authority = fs::read_to_string(gate.ca()).expect("the gate made its authority");
+    let system = fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
+    host::file(&trust.join("ca.pem"), &authority, 0, 0o644);
+    let bundle = format!("{system}\n{authority}");
+    host::file(&trust.join("bundle.pem"), &bundle, 0, 0o644);
+    let store = trust.join("truststore.p12");
+    Program::new("keytool")
+        .args(["-importcert", "-noprompt", "-alias", "portcullis", "-file"])
+        .arg(trust.join("ca.pem"))
+        .args([
+            "-storetype",
+            "PKCS12",
+            "-storepass",
+            "changeit",
+            "-keystore",
+        ])
+        .arg(&store)
+        .run()
+        .ok();
+    let mut print = Program::new(binaries::path("portcullis-orchestrator"))
+        .args(["environment", "--write", "--json", "--gate"])
+        .arg(format!("http://{}", gate::ADDRESS))
+        .arg("--trust")
+        .arg(trust);
+    for upstream in upstreams.iter().filter(|it| it.words[0] == "git") {
+        print = print.args(["--git-host", upstream.names[0]]);
+    }
+    let printed = print.run().ok().stdout;
+    let object: Value = serde_json::from_str(&printed).expect("an object");
+    let object = object.as_object().expect("an object");
+    object
+        .iter()
+        .map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()))
+        .collect()
+}
+
+/// A credential bound to `host`.
+pub fn credential(name: &'static str, kind: &'static str, host: &'static str) -> Credential {
+    let canary = match kind {
+        "github-token" => Canary::github(),
+        _ => Canary::plain(),
+    };
+    Credential {
+        name,
+        kind,
+        host,
+        canary,
+    }
+}
+
+#[allow(clippy::print_stdout, reason = "what a client shows is the finding")]
+fn show(text: &str) {
+    println!("{text}");
+}
