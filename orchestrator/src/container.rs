@@ -77,6 +77,8 @@ pub struct RunSpec {
     pub gate_socket_dir: PathBuf,
     /// Host directory with the CA files for clients, mounted read-only.
     pub trust_dir: PathBuf,
+    /// Hosts whose git remotes over ssh the system's git configuration rewrites to https.
+    pub git_hosts: Vec<String>,
     /// Limits of the container.
     pub limits: Limits,
     /// Bytes for the command's standard input; end of file follows.

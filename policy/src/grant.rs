@@ -69,6 +69,9 @@ pub struct OpenedRun {
     pub epoch: u64,
     /// The lease that was given, in seconds.
     pub lease_seconds: u32,
+    /// Hosts whose git remotes over ssh are to be rewritten to https.
+    #[serde(default)]
+    pub git_hosts: Vec<String>,
 }
 
 /// One line of `GET /v1/runs`.

@@ -6,7 +6,7 @@ use crate::diagnostics::Diagnostics;
 use crate::explain::Explain;
 use crate::index::Index;
 use crate::path::{PathError, Target};
-use crate::pattern::Method;
+use crate::pattern::{HostPattern, Method};
 use crate::permit::{Permit, Route};
 use crate::push;
 use crate::record::RecordFacts;
@@ -89,6 +89,29 @@ impl Policy {
     #[must_use]
     pub fn services(&self) -> &[ServiceView] {
         &self.views
+    }
+
+    /// The hosts, by exact name, whose repositories some service opens over https: remotes that
+    /// name them in another way may be rewritten to that. Sorted, each once.
+    pub fn git_hosts(&self) -> Vec<String> {
+        let speaks_git = |service: &&ServiceView| {
+            let git = |line: &String| {
+                line.contains("git-upload-pack") || line.contains("git-receive-pack")
+            };
+            service.allow.iter().chain(&service.push).any(git)
+        };
+        let listed = self.views.iter().filter(speaks_git);
+        let listed = listed.flat_map(|service| &service.destinations);
+        let mut hosts: Vec<_> = listed
+            .filter(|to| to.scheme == Scheme::Https && to.port == Scheme::Https.default_port())
+            .filter_map(|to| match &to.host {
+                HostPattern::Exact(host) => host.as_name().map(str::to_owned),
+                HostPattern::Below(_) => None,
+            })
+            .collect();
+        hosts.sort();
+        hosts.dedup();
+        hosts
     }
 
     /// Which credential may go where, for the gate to check against its own binding.

@@ -444,6 +444,7 @@ fn answer(run: &Run, lease_seconds: u32) -> OpenedRun {
         socket: run.socket.display().to_string(),
         epoch: run.epoch,
         lease_seconds,
+        git_hosts: run.policy().policy.git_hosts(),
     }
 }
 

@@ -32,6 +32,8 @@ pub(super) struct Fixed<'a> {
     pub(super) rootfs: &'a Path,
     pub(super) relay: &'a Path,
     pub(super) seccomp: &'a Path,
+    /// The run's own system configuration of git.
+    pub(super) gitconfig: &'a Path,
     pub(super) cgroups: &'a CgroupRoot,
     /// Mount points beneath `/usr`, which a user namespace may not leave out.
     pub(super) usr_mounts: &'a [PathBuf],
@@ -96,6 +98,11 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     config.bind(
         &spec.trust_dir,
         "/opt/portcullis/trust",
+        "bind,ro,nosuid,nodev,noexec",
+    )?;
+    config.bind(
+        fixed.gitconfig,
+        "/etc/gitconfig",
         "bind,ro,nosuid,nodev,noexec",
     )?;
     let bundle = spec.trust_dir.join("bundle.pem");
@@ -200,6 +207,7 @@ mod tests {
             bundle: None,
             gate_socket_dir: "/run/portcullis/runs/x".into(),
             trust_dir: "/nonexistent/trust".into(),
+            git_hosts: vec![],
             limits: Limits {
                 memory_bytes: 1 << 20,
                 pids: 7,
@@ -217,6 +225,7 @@ mod tests {
             rootfs: Path::new("/rootfs"),
             relay: Path::new("/relay"),
             seccomp: Path::new("/seccomp"),
+            gitconfig: Path::new("/gitconfig"),
             cgroups: &cgroups,
             usr_mounts: &[PathBuf::from("/usr/share/more")],
         };

@@ -24,6 +24,7 @@ pub use io::Io;
 use super::cgroup::{CgroupRoot, RunGroup};
 use super::config::{self, Fixed};
 use super::{Engine, EngineError, Evidence, RunSpec, Running, evidence, passable_directory};
+use crate::environment::files;
 use crate::relay::{Control, Spec};
 use crate::spawn::{Launch, launch};
 
@@ -125,17 +126,21 @@ impl LxcEngine {
         }
         passable_directory(&directory).map_err(failed)?;
         let seccomp = directory.join("run.seccomp");
+        let gitconfig = directory.join("gitconfig");
+        let remotes = files::gitconfig(&spec.git_hosts);
         let fixed = Fixed {
             rootfs: &self.rootfs,
             relay: &self.relay,
             seccomp: &seccomp,
+            gitconfig: &gitconfig,
             cgroups: &self.cgroups,
             usr_mounts: &usr_mounts(),
         };
         let written = config::render(spec, &fixed).and_then(|config| {
             let lxc = directory.join("lxc");
             let readable = fs::Permissions::from_mode(0o644);
-            for (path, text) in [(&seccomp, SECCOMP), (&directory.join("config"), &config)] {
+            let own = directory.join("config");
+            for (path, text) in [(&seccomp, SECCOMP), (&gitconfig, &remotes), (&own, &config)] {
                 fs::write(path, text).map_err(failed)?;
                 fs::set_permissions(path, readable.clone()).map_err(failed)?;
             }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::environment::files;
 
 /// What is copied from the host's `/etc` when it exists. A trailing `*` matches any ending.
-pub const COPIED: [&str; 18] = [
+pub const COPIED: [&str; 20] = [
     "alternatives",
     "ld.so.cache",
     "mime.types",
@@ -32,12 +32,16 @@ pub const COPIED: [&str; 18] = [
     "python3*",
     "perl",
     "java-*",
+    // Not its settings, which may hold a password.
+    "maven/m2.conf",
+    "maven/logging",
 ];
 
 /// Directories and mount points.
-const DIRECTORIES: [&str; 17] = [
+const DIRECTORIES: [&str; 18] = [
     "dev",
     "etc/apt",
+    "etc/maven",
     "etc/ssl/certs",
     "etc/pki/tls/certs",
     "home/agent",
@@ -111,8 +115,15 @@ const LINKS: [(&str, &str); 10] = [
     ("run/shm", "../dev/shm"),
 ];
 
+/// The gate as every run sees it.
+const GATE: &str = "http://127.0.0.1:3128";
+
 /// Files that are mount points: an existing one stays as it is, in use or not.
-const MOUNT_POINTS: [&str; 2] = ["etc/ssl/certs/ca-certificates.crt", "opt/portcullis/relay"];
+const MOUNT_POINTS: [&str; 3] = [
+    "etc/gitconfig",
+    "etc/ssl/certs/ca-certificates.crt",
+    "opt/portcullis/relay",
+];
 
 /// Makes or completes the tree at `directory`.
 ///
@@ -136,6 +147,10 @@ pub fn create(directory: &Path) -> io::Result<()> {
             )?;
         }
     }
+    if let Some(settings) = files::maven_settings(GATE) {
+        let path = directory.join("etc/maven/settings.xml");
+        write(&path, settings.as_bytes(), 0o644)?;
+    }
     for (name, target) in LINKS {
         link(&directory.join(name), Path::new(target))?;
     }
@@ -147,7 +162,7 @@ pub fn create(directory: &Path) -> io::Result<()> {
     }
     for pattern in COPIED {
         for from in matching(Path::new("/etc"), pattern)? {
-            if let Some(name) = from.file_name() {
+            if let Ok(name) = from.strip_prefix("/etc") {
                 copy(&from, &directory.join("etc").join(name))?;
             }
         }

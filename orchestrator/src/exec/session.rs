@@ -194,6 +194,7 @@ impl Session {
             bundle: None,
             gate_socket_dir: PathBuf::from(&opened.socket_dir),
             trust_dir: self.place.trust.clone(),
+            git_hosts: opened.git_hosts.clone(),
             limits: Limits {
                 memory_bytes: self.args.memory.saturating_mul(1024 * 1024),
                 pids: self.args.pids,

@@ -141,6 +141,7 @@ fn attempt(args: TrialArgs) -> Result<u8, ExecError> {
         bundle: args.bundle,
         gate_socket_dir: args.gate.unwrap_or(empty),
         trust_dir: trust,
+        git_hosts: Vec::new(),
         limits: Limits {
             memory_bytes: args.memory.saturating_mul(1024 * 1024),
             pids: args.pids,

@@ -345,6 +345,7 @@ async fn spec<E: Engine, H: Homes>(
         bundle: process.bundle.clone(),
         gate_socket_dir: opened.socket_dir.clone().into(),
         trust_dir: settings.trust.clone(),
+        git_hosts: opened.git_hosts.clone(),
         limits: settings.limits,
         stdin: environ::prompt(claimed, &told, company).into_bytes(),
         log: directory.join("output.ndjson"),

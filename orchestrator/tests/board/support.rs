@@ -168,6 +168,7 @@ fn gate_router(gate: Gate) -> Router {
             socket: format!("/nonexistent/{run}/gate.sock"),
             epoch: open.epoch,
             lease_seconds: open.lease_seconds,
+            git_hosts: Vec::new(),
         };
         gate.open.insert(run, open);
         Json(opened)

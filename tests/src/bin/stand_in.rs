@@ -15,7 +15,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 use tests::pki::{Made, Pki};
 use tests::stand_in::listener::Listen;
-use tests::stand_in::{git, https};
+use tests::stand_in::{git, github, grpc, https, model, plain, proxmox, server, websocket};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,6 +43,20 @@ enum Command {
     /// Paths: /status/CODE, /redirect/HOST/PATH, /bytes/N, /drip/N (one line each 50 ms), /echo,
     /// /names (header names as JSON), /challenge (401); anything else answers 200 `recorded`.
     Https(HttpsArgs),
+    /// Serve a folder's files, streams of any length, an echo and a sink; record nothing
+    ///
+    /// Paths: /stream/N, /sink, /echo, /version, and the files.
+    Plain(PlainArgs),
+    /// Model APIs that call one tool and are done
+    Model(ApiArgs),
+    /// GitHub's API for one repository, acme/web
+    Github(ApiArgs),
+    /// The API of Proxmox VE for one node and one container
+    Proxmox(ApiArgs),
+    /// gRPC of every streaming kind; messages are bytes
+    Grpc(ListenArgs),
+    /// Send every WebSocket message back
+    Websocket(ListenArgs),
     /// Make a private authority and a leaf: DIR/{ca.pem,ca.key,leaf.pem,leaf.key,hosts}
     ///
     /// An existing authority is kept; with the same hosts nothing is changed at all.
@@ -60,6 +74,9 @@ struct ListenArgs {
     /// Private key of the certificate
     #[arg(long, value_name = "PEM")]
     key: PathBuf,
+    /// Offer HTTP/2 too (plain, model, github and proxmox; grpc always does)
+    #[arg(long)]
+    http2: bool,
     /// Write the bound ADDR:PORT here once connections are accepted
     #[arg(long, value_name = "FILE")]
     ready: Option<PathBuf>,
@@ -96,6 +113,24 @@ struct HttpsArgs {
     /// Directory of the records, one file per connection: 0001.bytes, 0002.bytes, ...
     #[arg(long, value_name = "DIR")]
     record: PathBuf,
+}
+
+#[derive(Args)]
+struct PlainArgs {
+    #[command(flatten)]
+    listen: ListenArgs,
+    /// Folder whose files are served
+    #[arg(long, value_name = "DIR")]
+    root: PathBuf,
+}
+
+#[derive(Args)]
+struct ApiArgs {
+    #[command(flatten)]
+    listen: ListenArgs,
+    /// The credential that lets a caller in
+    #[arg(long, value_name = "KEY")]
+    key: String,
 }
 
 #[derive(Args)]
@@ -137,6 +172,28 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
         Command::Https(args) => {
             runtime()?.block_on(https::serve(args.record, &args.listen.into()))?;
         }
+        Command::Plain(args) => {
+            let answer = move |request| plain::answer(args.root.clone(), request);
+            runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
+        }
+        Command::Model(args) => {
+            let answer = move |request| model::answer(args.key.clone(), request);
+            runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
+        }
+        Command::Github(args) => {
+            let answer = move |request| github::answer(args.key.clone(), request);
+            runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
+        }
+        Command::Proxmox(args) => {
+            let answer = move |request| proxmox::answer(args.key.clone(), request);
+            runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
+        }
+        Command::Grpc(args) => {
+            let mut listen = Listen::from(args);
+            listen.http2 = true;
+            runtime()?.block_on(server::serve(&listen, grpc::answer))?;
+        }
+        Command::Websocket(args) => runtime()?.block_on(websocket::serve(&args.into()))?,
         Command::Pki(args) => {
             let (pki, made) = Pki::make(&args.dir, &args.host)?;
             let word = match made {
@@ -175,6 +232,7 @@ impl From<ListenArgs> for Listen {
             address: args.listen,
             cert: args.cert,
             key: args.key,
+            http2: args.http2,
             ready: args.ready,
         }
     }

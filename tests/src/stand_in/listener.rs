@@ -21,6 +21,8 @@ pub struct Listen {
     pub cert: PathBuf,
     /// Private key, PEM.
     pub key: PathBuf,
+    /// Offer HTTP/2 beside HTTP/1.1.
+    pub http2: bool,
     /// Gets the bound `address:port` and a newline once connections are accepted.
     pub ready: Option<PathBuf>,
 }
@@ -33,7 +35,7 @@ pub struct Listen {
 pub struct Bound {
     /// The socket.
     pub tcp: TcpListener,
-    /// HTTP/1.1 only.
+    /// Offers what was asked for by ALPN.
     pub tls: TlsAcceptor,
     /// What was bound, with the real port.
     pub address: SocketAddr,
@@ -42,7 +44,7 @@ pub struct Bound {
 impl Listen {
     /// Binds, loads the certificate, and announces the address.
     pub async fn bind(&self) -> io::Result<Bound> {
-        let tls = acceptor(&self.cert, &self.key)?;
+        let tls = acceptor(&self.cert, &self.key, self.http2)?;
         let tcp = TcpListener::bind(self.address).await?;
         let address = tcp.local_addr()?;
         if let Some(ready) = &self.ready {
@@ -52,7 +54,7 @@ impl Listen {
     }
 }
 
-fn acceptor(cert: &Path, key: &Path) -> io::Result<TlsAcceptor> {
+fn acceptor(cert: &Path, key: &Path, http2: bool) -> io::Result<TlsAcceptor> {
     let chain = CertificateDer::pem_file_iter(cert)
         .and_then(Iterator::collect::<Result<Vec<_>, _>>)
         .map_err(|error| unreadable(cert, error))?;
@@ -62,6 +64,9 @@ fn acceptor(cert: &Path, key: &Path) -> io::Result<TlsAcceptor> {
         .with_single_cert(chain, key)
         .map_err(|error| unreadable(cert, error))?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    if http2 {
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+    }
     Ok(TlsAcceptor::from(Arc::new(config)))
 }
 
