@@ -102,8 +102,12 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 11] = [
+const GATE_LEAVES: [&[&str]; 15] = [
+    &["audit", "checkpoint-export"],
+    &["audit", "export"],
+    &["audit", "keygen"],
     &["audit", "query"],
+    &["audit", "stats"],
     &["audit", "tail"],
     &["audit", "verify"],
     &["ca", "export"],

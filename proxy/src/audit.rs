@@ -11,12 +11,16 @@
 
 pub mod chain;
 pub mod checkpoint;
+mod index;
 mod keeper;
 pub mod query;
 mod recovery;
 pub mod segment;
 mod settings;
+mod shelf;
+pub mod signing;
 pub mod tail;
+pub mod tally;
 pub mod verify;
 mod writer;
 
@@ -32,6 +36,7 @@ use tokio::sync::{broadcast, oneshot};
 
 use checkpoint::Commitments;
 use keeper::Sleep;
+use tally::Tally;
 use writer::Log;
 
 pub use settings::Settings;
@@ -92,6 +97,9 @@ pub struct AuditView {
     pub problem: Option<String>,
     /// The file.
     pub path: PathBuf,
+    /// Fingerprint of the key that signs checkpoints; absent where nothing is signed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub signing_key: Option<String>,
 }
 
 struct State {
@@ -105,6 +113,20 @@ struct State {
     sleep: Sleep,
     /// The last line of the last checkpoint, and when that was.
     checked: (Seq, Instant),
+    tally: Tally,
+    /// How long the last sync took.
+    synced_in: Duration,
+}
+
+/// How far the disk is behind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lag {
+    /// Lines that are not known to be on the disk.
+    pub lines: u64,
+    /// How many wait for the disk.
+    pub waiting: usize,
+    /// How long the last sync took.
+    pub last_sync: Duration,
 }
 
 /// Somebody who waits for the disk.
@@ -145,6 +167,8 @@ struct Shared {
 pub struct Audit {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    /// Dropped to end the thread that looks after closed files.
+    shelf: Option<(std::sync::mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
 /// The present time as the log writes it.
@@ -190,6 +214,8 @@ impl Audit {
             waiters: Vec::new(),
             failed: None,
             owed: Owed::default(),
+            tally: Tally::default(),
+            synced_in: Duration::ZERO,
             stop: false,
             sleep: Sleep::Awake,
         };
@@ -197,7 +223,7 @@ impl Audit {
             state: Mutex::new(state),
             work: Condvar::new(),
             lines,
-            path,
+            path: path.clone(),
             settings,
             source: RwLock::new(None),
         });
@@ -210,9 +236,17 @@ impl Audit {
                 path: shared.path.display().to_string(),
                 problem: problem.to_string(),
             })?;
+        let (open, closing) = std::sync::mpsc::channel();
+        let kept = Arc::downgrade(&shared);
+        let shelf = std::thread::Builder::new()
+            .name("audit-shelf".to_owned())
+            .stack_size(512 * 1024)
+            .spawn(move || shelf::keep(&kept, &closing))
+            .map_err(failed)?;
         let audit = Self {
             shared,
             thread: Some(thread),
+            shelf: Some((open, shelf)),
         };
         if let Some(torn) = found.torn {
             let what = format!(
@@ -337,7 +371,25 @@ impl Audit {
             seq: state.log.seq(),
             problem: state.failed.clone(),
             path: self.shared.path.clone(),
+            signing_key: self
+                .shared
+                .settings
+                .signer
+                .as_ref()
+                .map(|signer| signer.fingerprint()),
         }
+    }
+
+    /// What the lines of this process add up to, and how far the disk is behind them.
+    #[must_use]
+    pub fn tally(&self) -> (Tally, Lag) {
+        let state = self.shared.lock();
+        let lag = Lag {
+            lines: state.log.seq().saturating_sub(state.log.durable()),
+            waiting: state.waiters.len(),
+            last_sync: state.synced_in,
+        };
+        (state.tally.clone(), lag)
     }
 
     /// Follows a rotation by others: if the path no longer names the open file, a new one is begun
@@ -368,6 +420,11 @@ fn lock(directory: &Path) -> std::io::Result<Option<std::fs::File>> {
 
 impl Drop for Audit {
     fn drop(&mut self) {
+        if let Some((open, shelf)) = self.shelf.take() {
+            drop(open);
+            // As below.
+            let _ = shelf.join();
+        }
         self.shared.lock().stop = true;
         self.shared.work.notify_one();
         if let Some(thread) = self.thread.take() {
@@ -412,7 +469,10 @@ impl Shared {
             record.time = now();
         }
         match state.log.push(record) {
-            Ok(()) => Ok(record.seq),
+            Ok(()) => {
+                state.tally.add(record);
+                Ok(record.seq)
+            }
             Err(problem) => Err(self.fail(state, &problem)),
         }
     }

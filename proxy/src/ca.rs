@@ -123,6 +123,13 @@ impl Minter {
         Ok(key)
     }
 
+    /// How many leaves are kept, and how many may be.
+    #[must_use]
+    pub fn cached(&self) -> (usize, usize) {
+        let cache = self.cache();
+        (cache.len(), cache.cap().get())
+    }
+
     fn cache(&self) -> std::sync::MutexGuard<'_, LruCache<Host, Leaf>> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }

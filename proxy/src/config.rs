@@ -4,6 +4,7 @@
 //! unknown key is an error that names the nearest known one. No environment variable is looked at.
 //! The keys are described where they land: the public fields of [`Config`].
 
+mod audit;
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "of TOML's types one is wanted, and every other is the same mistake"
@@ -21,6 +22,7 @@ use policy::authority::Host;
 use policy::credential::CredentialName;
 use policy::pattern::HostPattern;
 
+pub use audit::{AuditConfig, MetricsConfig};
 pub use document::Problem;
 pub use limits::Limits;
 
@@ -47,6 +49,10 @@ pub struct Config {
     pub ca_directory: PathBuf,
     /// `[audit] directory`: holds `audit.jsonl`.
     pub audit_directory: PathBuf,
+    /// The rest of `[audit]`.
+    pub audit: AuditConfig,
+    /// `[metrics]`: the loopback port for a scraper, if there is one.
+    pub metrics: Option<MetricsConfig>,
     /// `[boundary]`: who proves that the kernel boundary holds.
     pub boundary: Source,
     /// `[profile.NAME]`

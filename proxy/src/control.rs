@@ -9,6 +9,7 @@
 //! | `GET /v1/runs` | list of run views |
 //! | `GET /v1/status` | what [`custody::Status`] says |
 //! | `POST /v1/reload` | what changed; 422 with the diagnostics when something is broken |
+//! | `GET /v1/metrics` | what [`crate::metrics`] says |
 //! | `GET /v1/events` | audit lines from now on |
 //! | `GET /v1/audit?run=ID` or `?id=ID` | audit lines from the log |
 //!
@@ -188,6 +189,14 @@ async fn handle(request: Request<Incoming>, custody: &Arc<Custody>, peer: &Peer)
             ),
         ),
         Command::Reload => reload(custody).await,
+        Command::Metrics => match crate::metrics::render(custody) {
+            Ok(shown) => answer::text(shown),
+            Err(problem) => error(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "metrics_failed",
+                &problem.to_string(),
+            ),
+        },
         Command::Events => stream::events(&custody.audit),
         Command::Audit(filter) => stream::log(&custody.audit, filter),
     }

@@ -41,6 +41,11 @@ pub fn unix_peer(stream: &tokio::net::UnixStream) -> Result<u32, IdentifyError> 
 /// The uid that owns the TCP socket `client`, which is connected to `gate` in this network
 /// namespace. One short exchange with the kernel, which answers within the call.
 pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyError> {
+    somebody(tcp_owner(client, gate)?)
+}
+
+/// The same, whoever it is: root and the gate itself too.
+pub fn tcp_owner(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyError> {
     let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(IdentifyError::Kernel)?;
     socket.bind_auto().map_err(IdentifyError::Kernel)?;
     socket
@@ -62,7 +67,7 @@ pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyErr
             if !same || header.inode == 0 || header.state != TCP_ESTABLISHED {
                 return Err(IdentifyError::Gone);
             }
-            somebody(header.uid)
+            Ok(header.uid)
         }
         NetlinkPayload::Error(_) => Err(IdentifyError::Gone),
         _ => Err(IdentifyError::Answer),

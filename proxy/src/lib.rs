@@ -33,6 +33,7 @@ pub mod harden;
 pub mod identify;
 pub mod inject;
 pub mod inspect;
+pub mod metrics;
 pub mod names;
 pub mod openpgp;
 pub mod policies;

@@ -30,7 +30,7 @@ pub(super) enum Sleep {
     Gathering(usize),
 }
 
-type Held<'s> = MutexGuard<'s, State>;
+pub(super) type Held<'s> = MutexGuard<'s, State>;
 
 impl Shared {
     /// Wakes the thread if what was just added is more than it knows of.
@@ -111,11 +111,17 @@ impl Shared {
     }
 
     /// Syncs what was written, while others may go on adding.
-    fn make_durable<'s>(&'s self, state: Held<'s>) -> (Held<'s>, Result<(), AuditError>) {
+    pub(super) fn make_durable<'s>(
+        &'s self,
+        state: Held<'s>,
+    ) -> (Held<'s>, Result<(), AuditError>) {
         let (file, upto) = (state.log.file(), state.log.settled());
         drop(state);
+        let begun = Instant::now();
         let synced = (self.settings.sync)(&file);
+        let took = begun.elapsed();
         let mut state = self.lock();
+        state.synced_in = took;
         match synced {
             Ok(()) => {
                 state.log.synced(upto);
@@ -171,7 +177,7 @@ impl Shared {
     fn check<'s>(&'s self, state: Held<'s>, closing: bool) -> Held<'s> {
         // Whoever answers may wait for locks that somebody holds who waits for the log's.
         drop(state);
-        let commitments = self
+        let mut commitments = self
             .source
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -181,17 +187,29 @@ impl Shared {
         if self.write(&mut state).is_err() {
             return state;
         }
+        let refused = state.tally.refused.iter();
+        let refused = refused.map(|(code, count)| ((*code).to_owned(), *count));
+        commitments.refused.extend(refused);
         let statement = Statement {
             seq: state.log.seq(),
             head: state.log.head(),
             closing,
         };
         let mut record = Record::new(RecordKind::Checkpoint, &new_id(), &now());
+        let statement = statement.text(&record.time, &commitments);
+        let signer = self.settings.signer.as_ref();
+        let signature = match signer.map(|signer| signer.sign(&statement)).transpose() {
+            Ok(signature) => signature,
+            Err(problem) => {
+                self.fail(&mut state, &problem);
+                return state;
+            }
+        };
         record.checkpoint = Some(Checkpoint {
-            statement: statement.text(&record.time, &commitments),
+            statement,
             closing,
-            key: None,
-            signature: None,
+            key: signer.map(|signer| signer.fingerprint()),
+            signature,
         });
         let line = match state.log.push(&mut record).and_then(|()| state.log.write()) {
             Ok(line) => String::from_utf8_lossy(line).trim_end().to_owned(),

@@ -1,14 +1,13 @@
-//! Reading the log: which records somebody asked for, and one pass over a file for them.
+//! Reading the log: which records somebody asked for, and one pass over its files for them, without
+//! those that cannot have any.
 
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use policy::record::{Record, Verdict};
 
-/// A line longer than this is no record of ours and is skipped.
-const LINE_BYTES_MAX: usize = 1024 * 1024;
+use super::index::Index;
+use super::segment::{LINE_BYTES_MAX, Segment};
 
 /// Which records to show; what is not set does not matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -25,6 +24,14 @@ pub struct Filter {
     pub verdict: Option<Verdict>,
     /// The id of one request.
     pub id: Option<String>,
+    /// The code of a refusal.
+    pub code: Option<String>,
+    /// The rule that decided.
+    pub rule: Option<String>,
+    /// Not before this time, in UTC as the log writes it.
+    pub since: Option<String>,
+    /// Before this time, in UTC as the log writes it.
+    pub until: Option<String>,
 }
 
 impl Filter {
@@ -40,6 +47,13 @@ impl Filter {
             && same(&self.ticket, record.ticket.as_deref())
             && same(&self.host, host)
             && same(&self.id, Some(&record.id))
+            && same(&self.code, record.code.map(|code| code.as_str()))
+            && same(&self.rule, record.rule.as_ref().map(|rule| rule.as_str()))
+            && self
+                .since
+                .as_ref()
+                .is_none_or(|since| record.time >= *since)
+            && self.until.as_ref().is_none_or(|until| record.time < *until)
             && self
                 .verdict
                 .is_none_or(|wanted| record.verdict == Some(wanted))
@@ -70,40 +84,90 @@ impl Filter {
 }
 
 /// The host of a canonical `host:port`.
-fn host_of(authority: &str) -> &str {
+#[must_use]
+pub fn host_of(authority: &str) -> &str {
     authority
         .rsplit_once(':')
         .map_or(authority, |(host, _)| host)
 }
 
-/// Hands every matching line of the log to `visit`, in order, until it breaks. A last line without
-/// its end is still being written and is left out.
+/// One pass over the files of a log.
+#[derive(Debug)]
+pub struct Reader<'r> {
+    segments: &'r [Segment],
+    filter: &'r Filter,
+    opened: usize,
+}
+
+impl<'r> Reader<'r> {
+    /// Over these files, for records that match.
+    #[must_use]
+    pub fn new(segments: &'r [Segment], filter: &'r Filter) -> Self {
+        Self {
+            segments,
+            filter,
+            opened: 0,
+        }
+    }
+
+    /// How many files were opened for their lines.
+    #[must_use]
+    pub fn opened(&self) -> usize {
+        self.opened
+    }
+
+    /// Hands every matching line to `visit`, in order, until it breaks. A last line without its end
+    /// is still being written and is left out.
+    ///
+    /// # Errors
+    /// What the system said about a file.
+    pub fn each(
+        &mut self,
+        mut visit: impl FnMut(&str, &Record) -> ControlFlow<()>,
+    ) -> std::io::Result<()> {
+        for segment in self.segments {
+            if Index::read(segment).is_some_and(|index| !index.may_match(self.filter)) {
+                continue;
+            }
+            self.opened += 1;
+            let mut lines = match segment.open() {
+                Ok(lines) => lines,
+                // It was compressed or removed since it was listed.
+                Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => {
+                    match segment.compressed() {
+                        Some(now) => now.open()?,
+                        None => return Err(problem),
+                    }
+                }
+                Err(problem) => return Err(problem),
+            };
+            while let Some(line) = lines.read()? {
+                if !line.whole || line.text.len() >= LINE_BYTES_MAX {
+                    continue;
+                }
+                let Ok(text) = std::str::from_utf8(line.text) else {
+                    continue;
+                };
+                if let Some(record) = self.filter.select(text)
+                    && visit(text, &record).is_break()
+                {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The same over one file.
 ///
 /// # Errors
 /// What the system said about the file.
 pub fn scan(
     path: &Path,
     filter: &Filter,
-    mut visit: impl FnMut(&str, &Record) -> ControlFlow<()>,
+    visit: impl FnMut(&str, &Record) -> ControlFlow<()>,
 ) -> std::io::Result<()> {
-    let mut reader = BufReader::with_capacity(64 * 1024, File::open(path)?);
-    let mut line = Vec::new();
-    loop {
-        line.clear();
-        if reader.read_until(b'\n', &mut line)? == 0 || line.last() != Some(&b'\n') {
-            return Ok(());
-        }
-        if line.len() > LINE_BYTES_MAX {
-            continue;
-        }
-        let Ok(text) = std::str::from_utf8(&line) else {
-            continue;
-        };
-        let text = text.trim_end();
-        if let Some(record) = filter.select(text)
-            && visit(text, &record).is_break()
-        {
-            return Ok(());
-        }
-    }
+    let segments = [Segment::alone(path)];
+    Reader::new(&segments, filter).each(visit)
 }

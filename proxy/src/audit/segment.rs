@@ -50,6 +50,20 @@ impl Segment {
         self.path.extension().is_some_and(|end| end == "zst")
     }
 
+    /// The same file after it was compressed, if it can be.
+    #[must_use]
+    pub(super) fn compressed(&self) -> Option<Self> {
+        if self.is_open() || self.is_compressed() {
+            return None;
+        }
+        let mut path = self.path.as_os_str().to_owned();
+        path.push(".zst");
+        Some(Self {
+            path: path.into(),
+            first: self.first,
+        })
+    }
+
     /// Opens it for reading lines.
     ///
     /// # Errors

@@ -4,6 +4,8 @@ use std::fs::File;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::signing::Signer;
+
 /// Makes what was written to a file durable.
 pub(super) type Sync = Arc<dyn Fn(&File) -> std::io::Result<()> + Send + std::marker::Sync>;
 
@@ -18,6 +20,16 @@ pub struct Settings {
     pub checkpoint_records: u64,
     /// A checkpoint is written after so long, if there was a line.
     pub checkpoint_every: Duration,
+    /// Signs checkpoints; without it they are not signed.
+    pub signer: Option<Arc<Signer>>,
+    /// A closed file is compressed after so long.
+    pub compress_after: Duration,
+    /// So many closed files are kept at most.
+    pub keep_files: Option<usize>,
+    /// Closed files are kept as long as they have so many bytes together.
+    pub keep_bytes: Option<u64>,
+    /// Closed files are kept so long.
+    pub keep_for: Option<Duration>,
     pub(super) sync: Sync,
 }
 
@@ -28,6 +40,11 @@ impl Default for Settings {
             segment_age: Duration::from_secs(24 * 3600),
             checkpoint_records: 10_000,
             checkpoint_every: Duration::from_secs(60),
+            signer: None,
+            compress_after: Duration::from_secs(600),
+            keep_files: None,
+            keep_bytes: None,
+            keep_for: None,
             sync: Arc::new(File::sync_data),
         }
     }

@@ -13,9 +13,10 @@ use std::path::{Path, PathBuf};
 
 use policy::record::Record;
 
-use super::query::{self, Filter};
+use super::query::{Filter, Reader};
+use super::segment::{self, Segment};
 
-pub use line::{Paint, render};
+pub use line::{Paint, clean, render};
 
 /// At most this much is read in one go; the rest comes with the next poll.
 const PIECE_BYTES: u64 = 256 * 1024;
@@ -24,9 +25,31 @@ const PIECE_BYTES: u64 = 256 * 1024;
 ///
 /// # Errors
 /// What the system said about the file.
-pub fn last(path: &Path, filter: &Filter, count: usize) -> std::io::Result<Vec<(String, Record)>> {
+pub fn last(
+    segments: &[Segment],
+    filter: &Filter,
+    count: usize,
+) -> std::io::Result<Vec<(String, Record)>> {
+    // From the newest file back, until there are enough.
+    let mut found: Vec<(String, Record)> = Vec::new();
+    for segment in segments.iter().rev() {
+        if found.len() >= count {
+            break;
+        }
+        let mut older = last_of(segment, filter, count - found.len())?;
+        older.append(&mut found);
+        found = older;
+    }
+    Ok(found)
+}
+
+fn last_of(
+    segment: &Segment,
+    filter: &Filter,
+    count: usize,
+) -> std::io::Result<Vec<(String, Record)>> {
     let mut kept: VecDeque<(String, Record)> = VecDeque::new();
-    query::scan(path, filter, |line, record| {
+    Reader::new(std::slice::from_ref(segment), filter).each(|line, record| {
         if kept.len() == count {
             kept.pop_front();
         }
@@ -89,11 +112,38 @@ impl Follower {
         };
         let known = self.open.as_ref().map(|open| open.inode);
         if named.is_some() && named != known {
+            // It was closed; others may have been begun and closed since.
+            if let Some(known) = known {
+                self.between(known, &mut lines)?;
+            }
             let mut open = Open::new(File::open(&self.path)?)?;
             open.read(&mut lines)?;
             self.open = Some(open);
         }
         Ok(lines)
+    }
+}
+
+impl Follower {
+    /// The lines of the closed files that came after the one that was open.
+    fn between(&self, known: (u64, u64), lines: &mut Vec<String>) -> std::io::Result<()> {
+        let folder = self
+            .path
+            .parent()
+            .filter(|path| !path.as_os_str().is_empty());
+        let files = segment::list(folder.unwrap_or(Path::new(".")))?;
+        let closed: Vec<&Segment> = files.iter().filter(|file| !file.is_open()).collect();
+        let at = closed.iter().position(|file| {
+            std::fs::metadata(&file.path)
+                .is_ok_and(|metadata| (metadata.dev(), metadata.ino()) == known)
+        });
+        for file in at.map_or(&[][..], |at| &closed[at + 1..]) {
+            let mut reader = file.open()?;
+            while let Some(line) = reader.read()? {
+                lines.push(String::from_utf8_lossy(line.text).trim_end().to_owned());
+            }
+        }
+        Ok(())
     }
 }
 

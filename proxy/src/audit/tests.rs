@@ -363,7 +363,7 @@ fn filters_and_the_last_lines() {
     }
     let file = path.join(FILE);
     let found = |filter: &Filter, count| -> Vec<String> {
-        last(&file, filter, count)
+        last(&[segment::Segment::alone(&file)], filter, count)
             .unwrap()
             .into_iter()
             .map(|(_, record)| record.id)
@@ -444,4 +444,152 @@ fn the_published_schema_names_exactly_what_is_written() {
     assert_eq!(schema["properties"]["v"]["const"], policy::record::VERSION);
     let codes: Vec<&str> = policy::Code::ALL.iter().map(|code| code.as_str()).collect();
     assert_eq!(schema["$defs"]["code"]["enum"], serde_json::json!(codes));
+}
+
+/// A log whose files are small, closed, and compressed at once.
+fn shelved(path: &Path, change: impl FnOnce(&mut Settings)) -> Audit {
+    let mut settings = Settings {
+        segment_bytes: 3000,
+        compress_after: Duration::ZERO,
+        ..Settings::default()
+    };
+    change(&mut settings);
+    Audit::open_with(path, settings).unwrap()
+}
+
+fn compressed(path: &Path) -> usize {
+    let files = segment::list(path).unwrap();
+    files.iter().filter(|file| file.is_compressed()).count()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn closed_files_are_compressed_verify_and_are_only_opened_if_they_can_match() {
+    let (_keep, path) = directory();
+    let audit = shelved(&path, |_| {});
+    for day in 1..=6 {
+        for number in 0..10 {
+            let time = format!("2026-11-0{day}T08:00:0{number}.000000Z");
+            let mut record = Record::new(RecordKind::Refusal, &format!("{day}-{number}"), &time);
+            record.authority = Some(format!("h{day}.example:443"));
+            record.reason = Some("x".repeat(100));
+            audit.append_durable(record).await.unwrap();
+        }
+    }
+    until("closed files are compressed", || {
+        let files = segment::list(&path).unwrap();
+        files.len() > 5 && compressed(&path) == files.len() - 1
+    });
+    // Now, in the right file.
+    audit.append_durable(record("now")).await.unwrap();
+    let files = segment::list(&path).unwrap();
+    let report = verify::verify(
+        &files,
+        &verify::Check {
+            live: true,
+            ..verify::Check::default()
+        },
+    )
+    .unwrap();
+    assert!(report.intact, "{report}");
+    let ask = |filter: &Filter| {
+        let mut ids = Vec::new();
+        let mut reader = query::Reader::new(&files, filter);
+        let each = |_: &str, record: &Record| {
+            ids.push(record.id.clone());
+            std::ops::ControlFlow::Continue(())
+        };
+        reader.each(each).unwrap();
+        (ids, reader.opened())
+    };
+    let (all, opened) = ask(&Filter::default());
+    assert_eq!(
+        opened,
+        files.len(),
+        "control: whoever asks for all reads all"
+    );
+    assert!(all.len() > 60);
+    let one = Filter {
+        host: Some("h3.example".to_owned()),
+        since: Some("2026-11-03T08:00:04.000000Z".to_owned()),
+        until: Some("2026-11-03T08:00:06.000000Z".to_owned()),
+        ..Filter::default()
+    };
+    let (found, opened) = ask(&one);
+    assert_eq!(found, ["3-4", "3-5"]);
+    assert!(opened <= 3, "{opened} of {} were opened", files.len());
+    let nobody = Filter {
+        agent: Some("nobody".to_owned()),
+        ..Filter::default()
+    };
+    assert_eq!(ask(&nobody), (Vec::new(), 1), "the open file alone");
+
+    // A changed byte in a compressed file is found.
+    drop(audit);
+    let whole = verify::verify(&segment::list(&path).unwrap(), &verify::Check::default()).unwrap();
+    assert!(whole.intact, "{whole}");
+    let mut bytes = std::fs::read(&files[1].path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&files[1].path, bytes).unwrap();
+    assert!(
+        !verify::verify(&files, &verify::Check::default())
+            .unwrap()
+            .intact
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_retention_removes_is_said_first_and_the_rest_verifies() {
+    let (_keep, path) = directory();
+    let audit = shelved(&path, |settings| settings.keep_files = Some(3));
+    for number in 0..60 {
+        audit
+            .append_durable(record(&number.to_string()))
+            .await
+            .unwrap();
+    }
+    until("old files are removed", || {
+        let files = segment::list(&path).unwrap();
+        files.len() <= 4 && compressed(&path) + 1 == files.len()
+    });
+    drop(audit);
+    let files = segment::list(&path).unwrap();
+    let report = verify::verify(&files, &verify::Check::default()).unwrap();
+    assert!(report.intact && report.first > 1, "{report}");
+    assert!(
+        report.notes.iter().any(|note| note.contains("retention")),
+        "{report}"
+    );
+
+    // One file more than the log says is missing.
+    let report = verify::verify(&files[1..], &verify::Check::default()).unwrap();
+    assert!(!report.intact, "{report}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_sees_every_line_over_many_files() {
+    let (_keep, path) = directory();
+    let audit = shelved(&path, |settings| {
+        settings.compress_after = Duration::from_secs(60)
+    });
+    audit.append_durable(record("before")).await.unwrap();
+    let mut follower = Follower::at_end(&path.join(FILE)).unwrap();
+    for number in 0..90 {
+        audit
+            .append_durable(record(&number.to_string()))
+            .await
+            .unwrap();
+    }
+    assert!(segment::list(&path).unwrap().len() > 4);
+    let mut seqs = Vec::new();
+    until("the last line is seen", || {
+        let lines = follower.poll().unwrap();
+        seqs.extend(
+            lines
+                .iter()
+                .map(|line| serde_json::from_str::<Record>(line).unwrap().seq),
+        );
+        seqs.last() == Some(&audit.view().seq)
+    });
+    assert_eq!(seqs, (2..=audit.view().seq).collect::<Vec<_>>());
 }

@@ -21,13 +21,13 @@ pub use report::{End, Finding, Report};
 pub struct Anchors(pub BTreeMap<Seq, LineHash>);
 
 /// Tells whether a signature over a statement is good.
-pub type Judge = dyn Fn(&str, &str) -> Result<(), String>;
+pub type Judge<'j> = dyn Fn(&str, &str) -> Result<(), String> + 'j;
 
 /// How to check.
 #[derive(Default)]
 pub struct Check<'c> {
     /// Tells whether a signature over a statement is good; without it no signature is looked at.
-    pub key: Option<&'c Judge>,
+    pub key: Option<&'c Judge<'c>>,
     /// Hashes of lines that must be in the log.
     pub anchors: Anchors,
     /// Whether the log is still being written, so that no closing record is expected.

@@ -71,6 +71,11 @@ impl Log {
         self.at.seq
     }
 
+    /// The number of the file's first line.
+    pub(super) fn first(&self) -> u64 {
+        self.at.first
+    }
+
     pub(super) fn head(&self) -> LineHash {
         self.at.head
     }

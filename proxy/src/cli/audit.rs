@@ -1,5 +1,9 @@
 //! `audit`: read the log, follow it, ask it about a run.
 
+mod anchors;
+mod keys;
+mod stats;
+mod table;
 mod verify;
 
 use std::io::IsTerminal;
@@ -12,8 +16,7 @@ use policy::record::{Record, Verdict};
 
 use super::ConfigArg;
 use super::output::{Exit, fail, say, tell};
-use crate::audit::FILE;
-use crate::audit::query::{self, Filter};
+use crate::audit::query::{Filter, Reader};
 use crate::audit::segment::{self, Segment};
 use crate::audit::tail::{self, Follower, Paint, render};
 use crate::config::Config;
@@ -33,16 +36,40 @@ Examples:
     /// Show every record that matches
     #[command(after_help = "\
 Example:
-  portcullis-proxy audit query --run 4b1e --json")]
+  portcullis-proxy audit query --run 4b1e --json
+  portcullis-proxy audit query --since 2h --code destination_not_listed
+  portcullis-proxy audit query --since 2026-11-30 --until 2026-12-01T06:00:00Z --host github.com")]
     Query(QueryArgs),
+    /// Count: requests, refusals by code and rule, the hosts that were asked most, bytes, cost
+    #[command(after_help = "\
+Example:
+  portcullis-proxy audit stats --since 24h --agent coder")]
+    Stats(stats::StatsArgs),
+    /// Print records as CSV, for a spreadsheet
+    #[command(after_help = "\
+Example:
+  portcullis-proxy audit export --since 7d > audit.csv")]
+    Export(table::TableArgs),
     /// Check that the log is what was written; needs no gate
     #[command(after_help = "\
 Examples:
   portcullis-proxy audit verify
-  portcullis-proxy audit verify --file /backup/audit --json
+  portcullis-proxy audit verify --file /backup/audit --key audit.key.pub --json
+  portcullis-proxy audit verify --anchors /run/portcullis/orchestrator/api.sock
 
 Exit status: 0 intact, 1 not intact, 2 could not tell")]
     Verify(verify::VerifyArgs),
+    /// Make the key that signs checkpoints, unless there is one; never overwrites
+    #[command(after_help = "\
+Example:
+  portcullis-proxy audit keygen --user portcullis-proxy   (as root: the key belongs to that user)")]
+    Keygen(keys::KeygenArgs),
+    /// Write a checkpoint and its signature as files for gpg
+    #[command(after_help = "\
+Example:
+  portcullis-proxy audit checkpoint-export --to /tmp
+  gpg --import audit.key.pub && gpg --verify /tmp/checkpoint-812.txt.asc /tmp/checkpoint-812.txt")]
+    CheckpointExport(keys::ExportArgs),
 }
 
 #[derive(Debug, Args)]
@@ -102,6 +129,49 @@ struct FilterArgs {
     /// Only the lines of this request
     #[arg(long)]
     id: Option<String>,
+    /// Only this refusal code
+    #[arg(long)]
+    code: Option<String>,
+    /// Only this rule
+    #[arg(long)]
+    rule: Option<String>,
+    /// Not before: a time, a date (UTC), or so long ago (90s, 15m, 2h, 7d)
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    since: Option<String>,
+    /// Before: a time, a date (UTC), or so long ago
+    #[arg(long, value_name = "WHEN", value_parser = when)]
+    until: Option<String>,
+}
+
+/// A point in time as the log writes it.
+fn when(text: &str) -> Result<String, String> {
+    let ago = || -> Option<jiff::Timestamp> {
+        let (count, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+        let each = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3600,
+            "d" => 24 * 3600,
+            _ => return None,
+        };
+        let seconds = count
+            .parse::<u32>()
+            .ok()
+            .map(i64::from)?
+            .checked_mul(each)?;
+        let now = jiff::Timestamp::now();
+        now.checked_sub(jiff::SignedDuration::from_secs(seconds))
+            .ok()
+    };
+    let date = || format!("{text}T00:00:00Z").parse().ok();
+    let found = text
+        .parse::<jiff::Timestamp>()
+        .ok()
+        .or_else(ago)
+        .or_else(date);
+    found.map(|time| format!("{time:.6}")).ok_or_else(|| {
+        "write 2026-11-30T08:00:00Z, 2026-11-30, or how long ago: 90s, 15m, 2h, 7d".to_owned()
+    })
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -122,6 +192,10 @@ impl FilterArgs {
                 VerdictArg::Refuse => Verdict::Refuse,
             }),
             id: self.id.clone(),
+            code: self.code.clone(),
+            rule: self.rule.clone(),
+            since: self.since.clone(),
+            until: self.until.clone(),
         }
     }
 }
@@ -141,13 +215,10 @@ impl SourceArg {
         segment::list(&path).map_err(|problem| unreadable(&path, &problem))
     }
 
-    fn path(&self) -> Result<PathBuf, Exit> {
-        match &self.file {
-            Some(file) => Ok(file.clone()),
-            None => Config::load(&self.config.config)
-                .map(|config| config.audit_directory.join(FILE))
-                .map_err(|problem| fail(&problem)),
-        }
+    /// What to call the log when it cannot be read.
+    fn shown(&self) -> PathBuf {
+        let configured = || Some(Config::load(&self.config.config).ok()?.audit_directory);
+        self.file.clone().or_else(configured).unwrap_or_default()
     }
 }
 
@@ -160,7 +231,10 @@ enum Form {
 
 impl Form {
     fn of(json: bool) -> Self {
+        // https://no-color.org: set and not empty.
+        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         match (json, std::io::stdout().is_terminal()) {
+            (false, true) if plain => Self::Line(Paint::Plain),
             (false, true) => Self::Line(Paint::Colour),
             (true, _) | (false, false) => Self::Json,
         }
@@ -178,19 +252,24 @@ pub(super) fn audit(command: &AuditCommand) -> Exit {
     match command {
         AuditCommand::Tail(args) => tail(args),
         AuditCommand::Query(args) => query(args),
+        AuditCommand::Stats(args) => stats::stats(args),
+        AuditCommand::Export(args) => table::export(args),
         AuditCommand::Verify(args) => verify::verify(args),
+        AuditCommand::Keygen(args) => keys::keygen(args),
+        AuditCommand::CheckpointExport(args) => keys::export(args),
     }
 }
 
 /// 0 when something matched, 1 when nothing did.
 fn query(args: &QueryArgs) -> Exit {
-    let path = match args.source.path() {
-        Ok(path) => path,
+    let segments = match args.source.segments() {
+        Ok(segments) => segments,
         Err(exit) => return exit,
     };
     let form = Form::of(args.json);
     let mut exit = Exit::No;
-    let scanned = query::scan(&path, &args.filter.filter(), |line, record| {
+    let filter = args.filter.filter();
+    let read = Reader::new(&segments, &filter).each(|line, record| {
         exit = Exit::Yes;
         if form.print(line, record) {
             ControlFlow::Continue(())
@@ -198,25 +277,32 @@ fn query(args: &QueryArgs) -> Exit {
             ControlFlow::Break(())
         }
     });
-    match scanned {
+    match read {
         Ok(()) => exit,
-        Err(problem) => unreadable(&path, &problem),
+        Err(problem) => unreadable(&args.source.shown(), &problem),
     }
 }
 
 fn tail(args: &TailArgs) -> Exit {
-    let path = match args.source.path() {
-        Ok(path) => path,
+    let segments = match args.source.segments() {
+        Ok(segments) => segments,
         Err(exit) => return exit,
     };
     let (form, filter) = (Form::of(args.json), args.filter.filter());
+    let Some(path) = segments.last().map(|segment| segment.path.clone()) else {
+        tell(&format!(
+            "error: there is no log in {}",
+            args.source.shown().display()
+        ));
+        return Exit::CouldNotTell;
+    };
     // Before the scan, so that nothing falls between the two; what the scan has seen already is
     // told apart by its number.
     let follower = match Follower::at_end(&path) {
         Ok(follower) => follower,
         Err(problem) => return unreadable(&path, &problem),
     };
-    let shown = match tail::last(&path, &filter, args.lines) {
+    let shown = match tail::last(&segments, &filter, args.lines) {
         Ok(shown) => shown,
         Err(problem) => return unreadable(&path, &problem),
     };

@@ -16,7 +16,9 @@ use tracing_subscriber::EnvFilter;
 use super::ConfigArg;
 use super::output::{Exit, chain, tell};
 use crate::audit::Audit;
-use crate::boundary::{Boundary, Source};
+use crate::audit::checkpoint::Commitments;
+use crate::audit::signing::Signer;
+use crate::boundary::{Boundary, BoundaryProof, Source};
 use crate::ca::Minter;
 use crate::config::Config;
 use crate::control::{self, custody::Custody};
@@ -64,6 +66,8 @@ enum StartError {
     Ca(#[from] crate::ca::CaError),
     #[error(transparent)]
     Audit(#[from] crate::audit::AuditError),
+    #[error("the key that signs the audit log cannot be used")]
+    AuditKey(#[from] crate::openpgp::KeyError),
     #[error(transparent)]
     Runs(#[from] crate::runs::RunError),
     #[error(transparent)]
@@ -136,7 +140,15 @@ fn assemble(
     hardened: Hardened,
     visible: VisibleUids,
 ) -> Result<(Arc<Custody>, mpsc::Receiver<NewListener>), StartError> {
-    let audit = Arc::new(Audit::open(&config.audit_directory)?);
+    let mut settings = config.audit.settings();
+    match &config.audit.signing_key {
+        Some(path) => settings.signer = Some(Arc::new(Signer::load(path)?)),
+        None => tracing::warn!(
+            "[audit] names no signing_key: checkpoints are not signed, so whoever can write the \
+             audit log can write it anew"
+        ),
+    }
+    let audit = Arc::new(Audit::open_with(&config.audit_directory, settings)?);
     let vault = Arc::new(Vault::load(config)?);
     let boundary = Arc::new(Boundary::new(config.boundary.clone()));
     match (boundary.source(), boundary.check()) {
@@ -172,8 +184,30 @@ fn assemble(
         boundary,
         started_at: crate::audit::now(),
         neighbours: hardened.neighbours,
+        minter: std::sync::OnceLock::new(),
     };
+    let (policies, boundary) = (Arc::clone(&custody.policies), Arc::clone(&custody.boundary));
+    custody
+        .audit
+        .commit_to(move || commitments(&policies, &boundary));
     Ok((Arc::new(custody), listeners))
+}
+
+/// What a checkpoint commits to beside the log.
+fn commitments(policies: &Policies, boundary: &Boundary) -> Commitments {
+    let policies = policies.view().into_iter();
+    Commitments {
+        policies: policies.map(|(name, view)| (name, view.hash)).collect(),
+        boundary: match (boundary.source(), boundary.check()) {
+            (Source::External(reason), _) => format!("external: {reason}"),
+            (Source::Status(_), Ok(BoundaryProof::Kernel { ruleset_hash, .. })) => ruleset_hash,
+            (Source::Status(_), Ok(BoundaryProof::External { reason })) => {
+                format!("external: {reason}")
+            }
+            (Source::Status(_), Err(problem)) => format!("not proven: {problem}"),
+        },
+        refused: std::collections::BTreeMap::new(),
+    }
 }
 
 async fn serve(
@@ -186,6 +220,8 @@ async fn serve(
         &config.ca_directory,
         config.limits.leaf_cache,
     )?);
+    // Nobody else sets it.
+    let _ = custody.minter.set(Arc::clone(&minter));
     let gate = Arc::new(Gate::new(Parts {
         config: Arc::clone(&config),
         policies: Arc::clone(&custody.policies),
@@ -210,12 +246,25 @@ async fn serve(
         at: config.control.socket.display().to_string(),
         source,
     })?;
+    let metrics = match &config.metrics {
+        None => None,
+        Some(metrics) => Some(
+            tokio::net::TcpListener::bind(metrics.listen)
+                .await
+                .map_err(|source| StartError::Listen {
+                    what: "listen on",
+                    at: metrics.listen.to_string(),
+                    source,
+                })?,
+        ),
+    };
     let mut signals = tasks::Signals::new().map_err(StartError::Runtime)?;
     let mut tasks = tasks::Tasks::spawn(
         Arc::clone(&custody),
         Arc::clone(&gate),
         control,
         tcp,
+        metrics,
         listeners,
     );
 

@@ -9,13 +9,16 @@ use std::path::{Path, PathBuf};
 use nix::unistd::User;
 
 use super::document::{At, Problems as Found, Section};
-use super::{Config, ConfigError, Control, Identity, Limits, Listen, Peer, Problems, Profile};
+use super::{
+    AuditConfig, Config, ConfigError, Control, Identity, Limits, Listen, MetricsConfig, Peer,
+    Problems, Profile,
+};
 use crate::boundary::Source;
 
 /// The kernel's answer for a user it cannot name here.
-const OVERFLOW_UID: u32 = 65_534;
+pub(super) const OVERFLOW_UID: u32 = 65_534;
 
-type Resolve<'r> = &'r dyn Fn(&str) -> Option<u32>;
+pub(super) type Resolve<'r> = &'r dyn Fn(&str) -> Option<u32>;
 
 /// A user name or a decimal uid.
 pub(super) fn uid_of(user: &str) -> Option<u32> {
@@ -46,7 +49,17 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
         socket
     });
     let ca_directory = directory(&mut root, "ca");
-    let audit_directory = directory(&mut root, "audit");
+    let example = "[audit] with directory = \"/…\"";
+    let audit = required(&mut root, "audit", example).map(|mut section| {
+        let directory = path_key(&mut section, "directory", true);
+        let rest = AuditConfig::read(&mut section);
+        section.close();
+        (directory, rest)
+    });
+    let (audit_directory, audit) = audit.unwrap_or_default();
+    let metrics = root
+        .section("metrics")
+        .and_then(|section| MetricsConfig::read(section, uid_of));
     let boundary = boundary(&mut root);
     let credentials = credentials::credentials(&mut root);
     let limits = Limits::read(root.section("limits"));
@@ -61,7 +74,7 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
         boundary,
     );
     match parts {
-        (Some(control), Some(runs), Some(ca), Some(audit), Some(boundary))
+        (Some(control), Some(runs), Some(ca), Some(audit_directory), Some(boundary))
             if problems.is_empty() =>
         {
             Ok(Config {
@@ -71,7 +84,9 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
                 runs_directory: runs,
                 board_socket,
                 ca_directory: ca,
-                audit_directory: audit,
+                audit_directory,
+                audit,
+                metrics,
                 boundary,
                 profiles,
                 credentials,
@@ -101,7 +116,11 @@ fn directory(root: &mut Section<'_, '_>, key: &'static str) -> Option<PathBuf> {
     path
 }
 
-fn path_key(section: &mut Section<'_, '_>, key: &'static str, required: bool) -> Option<PathBuf> {
+pub(super) fn path_key(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    required: bool,
+) -> Option<PathBuf> {
     let At { value, at } = match required {
         true => section.required_string(key, "\"/…\"")?,
         false => section.string(key)?,

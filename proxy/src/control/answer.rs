@@ -34,6 +34,13 @@ pub(super) fn json(status: StatusCode, value: &impl Serialize) -> Answer {
     }
 }
 
+pub(super) fn text(text: String) -> Answer {
+    let mut answer = Response::new(Full::new(Bytes::from(text)).boxed_unsync());
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    answer.headers_mut().insert(CONTENT_TYPE, plain);
+    answer
+}
+
 pub(super) fn error(status: StatusCode, code: &str, text: &str) -> Answer {
     json(status, &serde_json::json!({ "error": text, "code": code }))
 }

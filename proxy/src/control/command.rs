@@ -16,6 +16,7 @@ pub(super) enum Command {
     Status,
     Reload,
     Events,
+    Metrics,
     Audit(Filter),
 }
 
@@ -63,6 +64,7 @@ impl Command {
             (["runs", run, "extend"], &Method::POST) => Ok(Self::Extend(RunId::parse(run)?)),
             (["status"], &Method::GET) => Ok(Self::Status),
             (["reload"], &Method::POST) => Ok(Self::Reload),
+            (["metrics"], &Method::GET) => Ok(Self::Metrics),
             (["events"], &Method::GET) => Ok(Self::Events),
             (["audit"], &Method::GET) => {
                 let text = |key| parameter(uri, key).map(str::to_owned);
@@ -77,7 +79,7 @@ impl Command {
                 Ok(Self::Audit(filter))
             }
             (
-                ["runs" | "status" | "reload" | "events" | "audit"]
+                ["runs" | "status" | "reload" | "events" | "audit" | "metrics"]
                 | ["runs", _]
                 | ["runs", _, "extend"],
                 _,

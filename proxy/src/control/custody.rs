@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 
 use crate::audit::{Audit, AuditView};
 use crate::boundary::{Boundary, BoundaryProof, Source};
+use crate::ca::Minter;
 use crate::config::Config;
 use crate::credential::{CredentialView, Vault};
 use crate::policies::{Policies, PolicyView};
@@ -33,6 +34,8 @@ pub struct Custody {
     pub started_at: String,
     /// Processes found under the gate's uid at start.
     pub neighbours: Vec<u32>,
+    /// The certificate authority, once it is loaded.
+    pub minter: OnceLock<Arc<Minter>>,
 }
 
 /// Body of `GET /v1/status`.
@@ -172,12 +175,22 @@ impl Custody {
         }
     }
 
+    /// How many leaf certificates are kept, and how many may be.
+    #[must_use]
+    pub fn leaf_cache(&self) -> Option<(u64, u64)> {
+        let (cached, most) = self.minter.get()?.cached();
+        Some((u64::try_from(cached).ok()?, u64::try_from(most).ok()?))
+    }
+
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if let Source::External(reason) = self.boundary.source() {
             warnings.push(format!(
                 "the boundary is not proven by this machine: {reason}"
             ));
+        }
+        if self.config.audit.signing_key.is_none() {
+            warnings.push("the audit log is not signed: [audit] names no signing_key".to_owned());
         }
         if !self.neighbours.is_empty() {
             let pids: Vec<String> = self.neighbours.iter().map(u32::to_string).collect();

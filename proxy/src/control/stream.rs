@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::ops::ControlFlow;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -14,7 +15,8 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::answer::Answer;
 use crate::audit::Audit;
-use crate::audit::query::{self, Filter};
+use crate::audit::query::{Filter, Reader};
+use crate::audit::segment;
 
 /// Lines between a producer and a client that reads slowly.
 const QUEUED: usize = 256;
@@ -83,11 +85,14 @@ pub(super) fn log(audit: &Audit, filter: Filter) -> Answer {
         tracing::warn!("{problem}: the newest lines may be missing from an answer");
     }
     tokio::task::spawn_blocking(move || {
-        let read = query::scan(&path, &filter, |line, _| {
-            match sender.blocking_send(Bytes::from(format!("{line}\n"))) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(_) => ControlFlow::Break(()),
-            }
+        let files = segment::list(path.parent().unwrap_or(Path::new(".")));
+        let read = files.and_then(|files| {
+            Reader::new(&files, &filter).each(|line, _| {
+                match sender.blocking_send(Bytes::from(format!("{line}\n"))) {
+                    Ok(()) => ControlFlow::Continue(()),
+                    Err(_) => ControlFlow::Break(()),
+                }
+            })
         });
         if let Err(problem) = read {
             tracing::error!("cannot read the audit log {}: {problem}", path.display());

@@ -141,7 +141,9 @@ fn amount(bytes: u64) -> String {
     format!("{}.{}{}", tenths / 10, tenths % 10, UNITS[unit])
 }
 
-fn clean(text: &str) -> String {
+/// The text without characters that a terminal would act on.
+#[must_use]
+pub fn clean(text: &str) -> String {
     // Also the characters that turn the direction of what follows.
     let hidden = |c: char| {
         c.is_control()

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::audit::segment::{self, Segment};
-use crate::audit::{Audit, FILE, Settings};
+use crate::audit::{Audit, FILE, Settings, signing};
 
 /// A log of `lines` lines over `starts` starts of the gate, cut into files of `bytes` bytes.
 fn write(folder: &Path, starts: usize, lines: usize, bytes: u64) {
@@ -254,4 +254,129 @@ fn a_checkpoint_is_written_after_so_long_and_not_without_a_line_since() {
     }
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(audit.view().seq, 2, "none for a checkpoint alone");
+}
+
+fn signer(folder: &Path) -> (std::sync::Arc<signing::Signer>, PathBuf) {
+    use std::os::unix::fs::PermissionsExt;
+    let (secret, public, _) = signing::generate("Portcullis audit").unwrap();
+    let path = folder.join("audit.key");
+    std::fs::write(&path, secret).unwrap();
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).unwrap();
+    let shown = folder.join("audit.key.pub");
+    std::fs::write(&shown, public).unwrap();
+    (
+        std::sync::Arc::new(signing::Signer::load(&path).unwrap()),
+        shown,
+    )
+}
+
+#[test]
+fn a_signed_log_is_vouched_for_by_its_own_key_and_by_no_other() {
+    let (keep, folder) = log();
+    let (key, public) = signer(keep.path());
+    let settings = Settings {
+        signer: Some(key),
+        checkpoint_records: 3,
+        ..Settings::default()
+    };
+    let audit = Audit::open_with(&folder, settings).unwrap();
+    audit.commit_to(|| crate::audit::checkpoint::Commitments {
+        boundary: "external: a test".to_owned(),
+        ..Default::default()
+    });
+    for _ in 0..8 {
+        audit
+            .append(Record::new(RecordKind::Event, "x", ""))
+            .unwrap();
+    }
+    drop(audit);
+    let public = crate::openpgp::PublicKey::load(&public).unwrap();
+    let check_with = |key: &crate::openpgp::PublicKey| {
+        let judge = |text: &str, signature: &str| signing::judge(key, text, signature);
+        let arguments = Check {
+            key: Some(&judge),
+            ..Check::default()
+        };
+        verify(&segment::list(&folder).unwrap(), &arguments).unwrap()
+    };
+    let report = check_with(&public);
+    assert!(report.intact && report.signed > 0, "{report}");
+    assert_eq!(report.signed, report.checkpoints);
+    assert_eq!(
+        report.signed_up_to + 1,
+        report.last,
+        "to the closing record"
+    );
+    let (_, other, _) = signing::generate("somebody else").unwrap();
+    let other = crate::openpgp::PublicKey::parse(&other).unwrap();
+    assert!(!check_with(&other).intact);
+
+    // Written anew by somebody without the key: right in itself, but not signed.
+    let lines: Vec<String> = std::fs::read_to_string(folder.join(FILE))
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect();
+    std::fs::remove_dir_all(&folder).unwrap();
+    let forged = Audit::open(&folder).unwrap();
+    for line in &lines[..lines.len() - 1] {
+        let mut record: Record = serde_json::from_str(line).unwrap();
+        if record.kind == RecordKind::Event {
+            record.reason = Some("forged".to_owned());
+            forged.append(record).unwrap();
+        }
+    }
+    drop(forged);
+    assert!(check(&folder).intact, "by itself nothing can be seen");
+    assert!(!check_with(&public).intact);
+}
+
+/// The signature verifies with the real gpg, which knows nothing of this program.
+#[test]
+fn gpg_verifies_a_checkpoint_and_refuses_a_changed_one() {
+    let (keep, folder) = log();
+    let (key, public) = signer(keep.path());
+    let settings = Settings {
+        signer: Some(key),
+        ..Settings::default()
+    };
+    let audit = Audit::open_with(&folder, settings).unwrap();
+    audit
+        .append(Record::new(RecordKind::Event, "x", ""))
+        .unwrap();
+    drop(audit);
+    let text = std::fs::read_to_string(folder.join(FILE)).unwrap();
+    let last: Record = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let checkpoint = last.checkpoint.unwrap();
+    let (statement, signature) = (keep.path().join("c.txt"), keep.path().join("c.txt.asc"));
+    std::fs::write(&statement, &checkpoint.statement).unwrap();
+    std::fs::write(&signature, checkpoint.signature.unwrap()).unwrap();
+    let home = keep.path().join("gnupg");
+    std::fs::create_dir(&home).unwrap();
+    std::fs::set_permissions(&home, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let gpg = |arguments: &[&std::ffi::OsStr]| {
+        std::process::Command::new("gpg")
+            .args(["--batch", "--no-autostart", "--homedir"])
+            .arg(&home)
+            .args(arguments)
+            .output()
+            .unwrap()
+    };
+    let imported = gpg(&["--import".as_ref(), public.as_os_str()]);
+    assert!(imported.status.success(), "{imported:?}");
+    let verify = || {
+        gpg(&[
+            "--verify".as_ref(),
+            signature.as_os_str(),
+            statement.as_os_str(),
+        ])
+    };
+    let good = verify();
+    assert!(good.status.success(), "{good:?}");
+    std::fs::write(
+        &statement,
+        checkpoint.statement.replace("closing yes", "closing no"),
+    )
+    .unwrap();
+    assert!(!verify().status.success());
 }

@@ -62,6 +62,7 @@ impl Tasks {
         gate: Arc<Gate>,
         control: UnixListener,
         tcp: Option<TcpListener>,
+        metrics: Option<TcpListener>,
         listeners: mpsc::Receiver<NewListener>,
     ) -> Self {
         let (stop, stopping) = watch::channel(false);
@@ -71,6 +72,10 @@ impl Tasks {
         running.spawn(keep_vault(Arc::clone(&custody)));
         if let Some(tcp) = tcp {
             running.spawn(entrance::tcp(gate, tcp));
+        }
+        if let (Some(listener), Some(config)) = (metrics, &custody.config.metrics) {
+            let uids = config.uids.clone();
+            running.spawn(crate::metrics::serve(listener, uids, Arc::clone(&custody)));
         }
         running.spawn(control::serve(control, custody, stopping));
         Self { running, stop }

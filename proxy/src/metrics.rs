@@ -1,0 +1,274 @@
+//! What the gate does, for Prometheus: on the control socket (`GET /v1/metrics`), and on a loopback
+//! port of its own where the configuration names one, for the uids that it lists.
+//!
+//! `docs/metrics.md` describes each. No label is chosen by an agent.
+
+mod listener;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::Deserialize;
+
+use crate::audit::tally::{BOUNDS_MS, Latencies, OTHER, Tally};
+use crate::boundary::Source;
+use crate::control::custody::Custody;
+
+pub use listener::serve;
+
+/// Uids told apart in what the boundary refused.
+const MOST_UIDS: usize = 256;
+/// The boundary's counters are a few KiB.
+const REFUSALS_BYTES_MAX: u64 = 1024 * 1024;
+
+type Labels = Vec<(&'static str, String)>;
+
+/// Counters and gauges by their labels.
+struct Sheet(Registry);
+
+impl Sheet {
+    fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (Labels, u64)>,
+    ) {
+        let family = Family::<Labels, Counter>::default();
+        for (labels, value) in values {
+            family.get_or_create(&labels).inc_by(value);
+        }
+        self.0.register(name, help, family);
+    }
+
+    fn gauges(&mut self, name: &str, help: &str, values: impl IntoIterator<Item = (Labels, u64)>) {
+        let family = Family::<Labels, Gauge>::default();
+        for (labels, value) in values {
+            let value = i64::try_from(value).unwrap_or(i64::MAX);
+            family.get_or_create(&labels).set(value);
+        }
+        self.0.register(name, help, family);
+    }
+
+    fn gauge(&mut self, name: &str, help: &str, value: u64) {
+        self.gauges(name, help, [(Labels::new(), value)]);
+    }
+}
+
+/// Everything, in the text format of OpenMetrics.
+///
+/// # Errors
+/// When a value cannot be written as text, which does not happen in practice.
+pub fn render(custody: &Custody) -> Result<String, std::fmt::Error> {
+    let mut sheet = Sheet(Registry::with_prefix("portcullis"));
+    let (tally, lag) = custody.audit.tally();
+    requests(&mut sheet, &tally);
+    let status = custody.status();
+    sheet.gauge(
+        "ready",
+        "Whether a permitted request would pass now",
+        u64::from(status.ready),
+    );
+    sheet.gauge(
+        "runs",
+        "Open runs",
+        u64::try_from(status.runs).unwrap_or(u64::MAX),
+    );
+    sheet.gauge(
+        "boundary_ok",
+        "Whether the kernel boundary is proven",
+        u64::from(status.boundary.ok),
+    );
+    sheet.gauges(
+        "policy_stale",
+        "Whether a profile's policy file is broken and an older one in force",
+        status
+            .policies
+            .iter()
+            .map(|(profile, view)| (label("profile", profile), u64::from(view.stale.is_some()))),
+    );
+    sheet.gauges(
+        "credential_ok",
+        "Whether a credential is loaded and well",
+        status.credentials.iter().map(|credential| {
+            (
+                label("credential", &credential.name.to_string()),
+                u64::from(credential.problem.is_none()),
+            )
+        }),
+    );
+    sheet.gauge(
+        "audit_ok",
+        "Whether the log can be written",
+        u64::from(status.audit.ok),
+    );
+    sheet.gauge("audit_sequence", "The last line's number", status.audit.seq);
+    sheet.gauge(
+        "audit_lag_lines",
+        "Lines that are not known to be on the disk",
+        lag.lines,
+    );
+    sheet.gauge(
+        "audit_waiting",
+        "Requests that wait for the disk",
+        u64::try_from(lag.waiting).unwrap_or(u64::MAX),
+    );
+    let micros = u64::try_from(lag.last_sync.as_micros()).unwrap_or(u64::MAX);
+    sheet.gauge(
+        "audit_last_sync_microseconds",
+        "How long the last sync took",
+        micros,
+    );
+    if let Some((cached, most)) = custody.leaf_cache() {
+        sheet.gauge("leaf_cache", "Leaf certificates that are kept", cached);
+        sheet.gauge(
+            "leaf_cache_most",
+            "Leaf certificates that are kept at most",
+            most,
+        );
+    }
+    if let Source::Status(path) = custody.boundary.source() {
+        sheet.counters(
+            "boundary_refused_packets",
+            "Packets that the kernel boundary refused",
+            boundary(path)
+                .into_iter()
+                .map(|(uid, count)| (label("uid", &uid), count)),
+        );
+    }
+    let mut text = String::new();
+    encode(&mut text, &sheet.0)?;
+    let end = text.find("# EOF").unwrap_or(text.len());
+    text.insert_str(end, &histogram(&tally.latencies));
+    Ok(text)
+}
+
+fn label(name: &'static str, value: &str) -> Labels {
+    vec![(name, value.to_owned())]
+}
+
+fn requests(sheet: &mut Sheet, tally: &Tally) {
+    let labels = tally.requests.iter().map(|(label, count)| {
+        let labels = vec![
+            ("verdict", label.verdict.to_owned()),
+            ("service", label.service.clone()),
+            ("status", label.status.to_owned()),
+        ];
+        (labels, *count)
+    });
+    sheet.counters("requests", "Requests that ended or were refused", labels);
+    let codes = tally.refused.iter();
+    sheet.counters(
+        "refusals",
+        "Refusals that were written to the log",
+        codes.map(|(code, count)| (label("code", code), *count)),
+    );
+    let (inward, outward) = tally.bytes;
+    sheet.counters(
+        "body_bytes",
+        "Body bytes from clients and to them",
+        [
+            (label("from", "client"), inward),
+            (label("from", "upstream"), outward),
+        ],
+    );
+    let (read, written) = tally.tokens;
+    sheet.counters(
+        "tokens",
+        "Tokens that models read and wrote",
+        [
+            (label("kind", "read"), read),
+            (label("kind", "written"), written),
+        ],
+    );
+    let none = Labels::new();
+    let cost = [(none.clone(), tally.cost_microusd)];
+    sheet.counters("cost_microusd", "Cost in millionths of a US dollar", cost);
+    sheet.counters(
+        "holds",
+        "Requests that waited for a decision",
+        [(none, tally.holds)],
+    );
+}
+
+/// A histogram that was counted elsewhere, as text.
+fn histogram(latencies: &Latencies) -> String {
+    const NAME: &str = "portcullis_request_duration_seconds";
+    let mut text = format!(
+        "# HELP {NAME} From the head of a permitted request to its end.\n# TYPE {NAME} histogram\n"
+    );
+    let mut upto = 0;
+    let bounds = BOUNDS_MS
+        .iter()
+        .map(|ms| format!("{}.{:03}", ms / 1000, ms % 1000));
+    for (count, bound) in latencies
+        .counts
+        .iter()
+        .zip(bounds.chain(["+Inf".to_owned()]))
+    {
+        upto += count;
+        text.push_str(&format!("{NAME}_bucket{{le=\"{bound}\"}} {upto}\n"));
+    }
+    let (seconds, rest) = (latencies.sum_ms / 1000, latencies.sum_ms % 1000);
+    text.push_str(&format!(
+        "{NAME}_sum {seconds}.{rest:03}\n{NAME}_count {upto}\n"
+    ));
+    text
+}
+
+/// What `portcullis-boundary watch` counted, by uid; nothing where it does not tell.
+fn boundary(status: &Path) -> BTreeMap<String, u64> {
+    #[derive(Deserialize)]
+    struct Refusals {
+        totals: BTreeMap<u32, u64>,
+    }
+    let path = status.with_file_name("refusals.json");
+    let read = || -> Option<Refusals> {
+        let most = std::fs::metadata(&path).ok()?.len() <= REFUSALS_BYTES_MAX;
+        serde_json::from_slice(&std::fs::read(&path).ok().filter(|_| most)?).ok()
+    };
+    let mut counts = BTreeMap::new();
+    for (at, (uid, count)) in read().into_iter().flat_map(|it| it.totals).enumerate() {
+        let uid = if at < MOST_UIDS {
+            uid.to_string()
+        } else {
+            OTHER.to_owned()
+        };
+        *counts.entry(uid).or_default() += count;
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_counts_up_and_ends_with_all() {
+        let mut latencies = Latencies::default();
+        latencies.counts[0] = 2;
+        latencies.counts[3] = 1;
+        latencies.sum_ms = 1007;
+        let text = histogram(&latencies);
+        assert!(text.contains("_bucket{le=\"0.001\"} 2\n"), "{text}");
+        assert!(text.contains("_bucket{le=\"+Inf\"} 3\n"), "{text}");
+        assert!(text.ends_with("_sum 1.007\nportcullis_request_duration_seconds_count 3\n"));
+    }
+
+    #[test]
+    fn what_the_boundary_counted_is_read_and_bounded() {
+        let folder = tempfile::tempdir().unwrap();
+        let status = folder.path().join("status.json");
+        assert!(boundary(&status).is_empty());
+        let totals: BTreeMap<u32, u64> = (0..1000).map(|uid| (uid, 2)).collect();
+        let text = serde_json::json!({"version": 1, "totals": totals}).to_string();
+        std::fs::write(folder.path().join("refusals.json"), text).unwrap();
+        let counts = boundary(&status);
+        assert_eq!(counts.len(), MOST_UIDS + 1);
+        assert_eq!(counts.values().sum::<u64>(), 2000);
+    }
+}
