@@ -4,7 +4,7 @@
 
 use http::header::{self, HeaderMap};
 use http::request::Parts;
-use http::{Method, Uri};
+use http::{Method, Uri, Version};
 use policy::authority::{Authority, AuthorityError, Scheme};
 use policy::{Code, Refusal};
 
@@ -47,6 +47,9 @@ pub fn entry(parts: &Parts) -> Result<Entry, Refusal> {
 pub fn inside(parts: &Parts, scheme: Scheme, authority: &Authority) -> Result<(), Refusal> {
     method(&parts.method)?;
     let uri = &parts.uri;
+    if parts.version == Version::HTTP_2 {
+        return inside_http2(parts, scheme, authority);
+    }
     if uri.scheme().is_some() || uri.authority().is_some() {
         let same_scheme = uri.scheme_str() == Some(scheme.as_str());
         let stated = uri.authority().and_then(|stated| {
@@ -63,29 +66,109 @@ pub fn inside(parts: &Parts, scheme: Scheme, authority: &Authority) -> Result<()
     agree(&parts.headers, scheme, authority)
 }
 
+/// The same over HTTP/2, where `:authority` is what `Host` is elsewhere, and must be there; `Host` may
+/// be there too.
+fn inside_http2(parts: &Parts, scheme: Scheme, authority: &Authority) -> Result<(), Refusal> {
+    let malformed = |sentence| {
+        let remedy = "send a well-formed HTTP/2 request";
+        Err(Refusal::new(Code::MalformedRequest, sentence, remedy))
+    };
+    let uri = &parts.uri;
+    if uri.scheme_str() != Some(scheme.as_str()) {
+        return malformed(":scheme is not the one of this connection");
+    }
+    let Some(stated) = uri.authority() else {
+        return malformed("the request has no :authority");
+    };
+    let stated = Authority::with_default_port(stated.as_str(), scheme.default_port())
+        .map_err(|error| malformed_authority(&error))?;
+    if stated != *authority {
+        return Err(mismatch(":authority", authority));
+    }
+    if parts.headers.contains_key(header::HOST) {
+        agree(&parts.headers, scheme, authority)?;
+    }
+    if parts.headers.get_all(header::CONTENT_LENGTH).iter().count() > 1 {
+        return malformed("the request states its length twice");
+    }
+    // The library refuses these as well; a request that carries one has no meaning here.
+    let of_a_connection = [
+        "connection",
+        "keep-alive",
+        "proxy-connection",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    if of_a_connection
+        .iter()
+        .any(|name| parts.headers.contains_key(*name))
+    {
+        return malformed("the request has fields that belong to an HTTP/1 connection");
+    }
+    Ok(())
+}
+
 /// The origin form that is judged and sent: path and query, raw.
 pub fn target(uri: &Uri) -> &str {
     uri.path_and_query()
         .map_or("/", http::uri::PathAndQuery::as_str)
 }
 
-/// Whether a request asks to leave HTTP/1.1. Only an upgrade that a client depends on is refused;
-/// offers such as `h2c` are dropped with the other hop-by-hop fields.
-pub fn upgrade(headers: &HeaderMap) -> Result<(), Refusal> {
-    let wanted = headers.get_all(header::UPGRADE).iter().any(|value| {
-        value
-            .as_bytes()
-            .to_ascii_lowercase()
-            .starts_with(b"websocket")
-    });
-    if wanted {
-        return Err(Refusal::new(
-            Code::FeatureRefused,
-            "WebSocket upgrades are not served",
-            "use the HTTP interface of this service",
-        ));
+/// Whether a request asks for a WebSocket, which some rules open. Any other upgrade is refused inside
+/// TLS. In plain HTTP an offer of `h2c` is dropped with the other fields of this hop, as RFC 9110, 7.8
+/// has it: some clients make it with every request, and none depends on it.
+pub fn upgrade(parts: &Parts, scheme: Scheme) -> Result<bool, Refusal> {
+    let headers = &parts.headers;
+    if !headers.contains_key(header::UPGRADE) {
+        return Ok(false);
     }
-    Ok(())
+    let refuse = |sentence: &str, remedy| Err(Refusal::new(Code::FeatureRefused, sentence, remedy));
+    let offers: Vec<&[u8]> = headers
+        .get_all(header::UPGRADE)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .map(<[u8]>::trim_ascii)
+        .collect();
+    match offers.as_slice() {
+        [only] if only.eq_ignore_ascii_case(b"websocket") => {}
+        [only] if only.eq_ignore_ascii_case(b"h2c") && scheme == Scheme::Http => return Ok(false),
+        _ => {
+            return refuse(
+                "an upgrade to another protocol is not served",
+                "ask for HTTP/2 with the TLS handshake, and for a WebSocket with `Upgrade: websocket` alone",
+            );
+        }
+    }
+    let connection = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|byte| *byte == b','))
+        .any(|token| token.trim_ascii().eq_ignore_ascii_case(b"upgrade"));
+    let sole = |name| headers.get_all(name).iter().count() == 1;
+    let body = headers.contains_key(header::TRANSFER_ENCODING)
+        || headers
+            .get(header::CONTENT_LENGTH)
+            .is_some_and(|length| length != "0");
+    let good = parts.method == Method::GET
+        && parts.version == Version::HTTP_11
+        && connection
+        && sole(header::SEC_WEBSOCKET_KEY)
+        && sole(header::SEC_WEBSOCKET_VERSION)
+        && !body;
+    if parts.uri.scheme().is_some() {
+        return refuse(
+            "a WebSocket is not opened by an absolute-form request",
+            "let the client open a CONNECT tunnel for it",
+        );
+    }
+    if good {
+        Ok(true)
+    } else {
+        refuse(
+            "the request for a WebSocket is not a well-formed one",
+            "send GET over HTTP/1.1 with Connection: upgrade, one Sec-WebSocket-Key and one Sec-WebSocket-Version",
+        )
+    }
 }
 
 /// Methods that no rule can open: TRACE would echo the injected credential, and there is no tunnel

@@ -5,16 +5,18 @@ pub mod body;
 pub mod ending;
 mod judge;
 mod live;
+pub mod websocket;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{self, HeaderValue};
+use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri};
+use http::{Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
 use policy::authority::{Authority, Scheme};
 use policy::record::{Record, RecordKind, Verdict, redact_target};
 use policy::{Code, Refusal};
@@ -23,15 +25,17 @@ use self::body::{RequestBody, ResponseBody};
 use self::ending::Ending;
 use self::judge::{Allowed, Known, No, judge};
 pub use self::live::Live;
+use self::websocket::Handover;
 use crate::classify;
 use crate::entrance::client::Client;
 use crate::entrance::pulse::Pulse;
-use crate::framing::Flag;
+use crate::framing::{Exchanging, Fault, Flag, UNREADABLE};
 use crate::gate::Gate;
 use crate::inspect::receive_pack::Commands;
 use crate::policies::LoadedPolicy;
 use crate::refusal::{self, Shape};
 use crate::strip;
+use crate::upstream::Wish;
 
 /// Said on a credentialed answer that the upstream refused, where its challenge was taken away.
 const UPSTREAM: &str = "x-portcullis-upstream";
@@ -40,6 +44,9 @@ const UPSTREAM: &str = "x-portcullis-upstream";
 /// answer instead of a reset.
 const DRAINED_BYTES: u64 = 64 * 1024 * 1024;
 const DRAINED_FOR: Duration = Duration::from_secs(5);
+
+/// How a record ends whose exchange did not.
+const CUT: &str = "cut before the end";
 
 /// Where a request came from and where it must be going.
 #[derive(Debug, Clone)]
@@ -51,23 +58,36 @@ pub struct Channel {
     pub framing: Flag,
     pub pulse: Pulse,
     pub live: Live,
+    /// Where an exchange leaves what becomes of the connection behind it.
+    pub upgrade: Handover,
 }
 
 /// Serves one request, whatever comes of it.
 pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<ResponseBody> {
+    let exchanging = channel.framing.exchanging();
     let id = channel.gate.new_id();
-    let (parts, mut body) = request.into_parts();
+    if let Some(fault) = unreadable(channel, &request) {
+        return refuse_unread(channel, &id, fault);
+    }
+    let (mut parts, mut body) = request.into_parts();
     let mut known = Known::default();
     let judged = judge(channel, &parts, &mut body, &mut known).await;
-    let (shape, expects) = (
+    let (shape, expects, http2) = (
         Shape::of(&parts.headers),
         parts.headers.contains_key(header::EXPECT),
+        parts.version == Version::HTTP_2,
     );
-    match judged {
-        Ok(allowed) => match carry(channel, &id, parts, body, allowed).await {
-            Ok(response) => response,
-            Err(refusal) => refusal::answer(&refusal, &id, shape),
-        },
+    // Behind a request for a WebSocket the watcher does not follow the connection any more.
+    let unfollowed = parts.headers.contains_key(header::UPGRADE);
+    let mut response = match judged {
+        Ok(allowed) => {
+            let upgrade = parts.extensions.remove::<OnUpgrade>();
+            let carried = carry(channel, &id, parts, body, allowed, upgrade, exchanging).await;
+            match carried {
+                Ok(response) => response,
+                Err(refusal) => refusal::answer(&refusal, &id, shape),
+            }
+        }
         Err(No { refusal, push }) => {
             let shown = push.as_ref().is_some_and(Commands::reports_status);
             let mut response = match push.filter(|_| shown) {
@@ -79,18 +99,46 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             line.status = Some(response.status().as_u16());
             refuse(channel, line, &refusal);
             // A client that waits for 100-continue sends nothing after a final answer; reading
-            // would only invite it to.
-            if !expects || shown {
+            // would only invite it to. On HTTP/2 an answer is read beside a body that is not.
+            if !http2 && (!expects || shown) {
                 drain(&mut body).await;
             }
-            if channel.framing.is_raised() || !body.is_end_stream() {
-                response
-                    .headers_mut()
-                    .insert(header::CONNECTION, HeaderValue::from_static("close"));
+            if !http2 && (channel.framing.is_raised() || !body.is_end_stream()) {
+                close(&mut response);
             }
             response
         }
+    };
+    if unfollowed && response.status() != StatusCode::SWITCHING_PROTOCOLS && !http2 {
+        close(&mut response);
     }
+    response
+}
+
+/// No further request is read from this connection.
+fn close(response: &mut Response<ResponseBody>) {
+    response
+        .headers_mut()
+        .insert(header::CONNECTION, HeaderValue::from_static("close"));
+}
+
+/// What is wrong, if this request stands for one that could not be read.
+pub fn unreadable<B>(channel: &Channel, request: &Request<B>) -> Option<Fault> {
+    let fault = channel.framing.fault()?;
+    (request.uri().path() == UNREADABLE).then_some(fault)
+}
+
+/// Answers a request of which nothing is known but that it could not be read.
+fn refuse_unread(channel: &Channel, id: &str, fault: Fault) -> Response<ResponseBody> {
+    let refusal = fault.refusal();
+    let mut line = channel.client.record(RecordKind::Refusal, id);
+    line.scheme = Some(channel.scheme.as_str().to_owned());
+    line.authority = Some(channel.authority.to_string());
+    line.status = Some(refusal.status());
+    refuse(channel, line, &refusal);
+    let mut response = refusal::answer(&refusal, id, Shape::Json);
+    close(&mut response);
+    response
 }
 
 /// Records a refusal.
@@ -109,6 +157,8 @@ async fn carry(
     mut parts: Parts,
     body: Incoming,
     allowed: Allowed,
+    upgrade: Option<OnUpgrade>,
+    exchanging: Exchanging,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let Allowed {
         policy,
@@ -116,6 +166,9 @@ async fn carry(
         permit,
         injection,
         prefix,
+        websocket,
+        meter,
+        going,
     } = allowed;
     let gate = &channel.gate;
     let mut line = record(channel, RecordKind::Request, id, &parts, Some(&policy));
@@ -123,7 +176,12 @@ async fn carry(
     line.rule = Some(permit.rule().clone());
     line.credential = permit.credential().cloned();
     line.facts = permit.facts_summary().cloned();
-    let body = RequestBody::new(prefix, body);
+    let trailers = permit.opens_trailers();
+    // Where nothing of the body has been read, its sender is told to go on by the upstream.
+    if prefix.is_none() && !body.is_end_stream() && parts.headers.contains_key(header::EXPECT) {
+        meter.hold();
+    }
+    let body = RequestBody::new(prefix, body, trailers, &meter);
     let rule = permit.rule().clone();
     let written = if permit.is_credentialed() {
         gate.audit.append_durable(&mut line).await
@@ -134,17 +192,23 @@ async fn carry(
     line.facts = None;
     if let Err(error) = written {
         tracing::error!(%error, "a request could not be recorded, so it does not leave");
-        channel.live.over();
         return Err(Refusal::new(
             Code::AuditUnavailable,
             "the audit log cannot be written, so nothing leaves",
             "the operator must make room for the audit log; the gate recovers by itself",
         ));
     }
-    let mut ending = Ending::new(Arc::clone(gate), line, body.meter(), channel.live.clone());
+    let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going);
     let git = is_git(classify::target(&parts.uri));
+    let wish = match parts.version {
+        _ if websocket => Wish::OnlyHttp1,
+        Version::HTTP_2 if !policy.policy.opens_websocket(&route) => Wish::Http2,
+        _ => Wish::Http1,
+    };
     let origin = origin(&parts.uri);
+    let kept = Kept::of(&parts.headers, trailers, websocket);
     strip::request(&mut parts.headers);
+    kept.put_back(&mut parts.headers);
     let host = HeaderValue::from_str(&channel.authority.host_header(channel.scheme))
         .map_err(|_| malformed("the authority is not a field value"))?;
     parts.headers.insert(header::HOST, host);
@@ -160,32 +224,89 @@ async fn carry(
     *request.uri_mut() = origin;
     *request.headers_mut() = parts.headers;
     let waiting = channel.pulse.wait();
-    let sent = gate
-        .upstream
-        .send(&route, permit, channel.client.owner(), request)
-        .await;
-    drop(waiting);
-    match sent {
-        Ok(answer) => {
-            let refused =
-                answer.response.status() == StatusCode::UNAUTHORIZED && injected.is_some();
-            if refused {
-                ending.credential_refused();
-                tracing::warn!(authority = %channel.authority, %rule, "the upstream refused the injected credential");
-            }
-            if refused && git {
-                // git would ask a person for a password on any 401, with or without a challenge.
-                let refusal = credential_refused(&channel.authority);
-                ending.refused(&refusal);
-                return Err(refusal);
-            }
-            Ok(deliver(answer, injected.as_ref(), ending))
+    meter.set_waiting(true);
+    let owner = channel.client.owner();
+    let sent = tokio::select! {
+        biased;
+        sent = gate.upstream.send(&route, permit, owner, wish, request) => sent,
+        () = meter.until_cut() => {
+            let refusal = changed(channel);
+            ending.broken(CUT);
+            return Err(refusal);
         }
+    };
+    meter.set_waiting(false);
+    drop(waiting);
+    let answer = match sent {
+        Ok(answer) => answer,
         Err(error) => {
-            let refusal = error.refusal(&route);
+            let refusal = match channel.framing.fault() {
+                Some(fault) => fault.refusal(),
+                None => error.refusal(&route),
+            };
             tracing::info!(authority = %route.authority(), error = %chain(&error), "upstream failed");
             ending.refused(&refusal);
-            Err(refusal)
+            return Err(refusal);
+        }
+    };
+    let refused = answer.response.status() == StatusCode::UNAUTHORIZED && injected.is_some();
+    if refused {
+        ending.credential_refused();
+        tracing::warn!(authority = %channel.authority, %rule, "the upstream refused the injected credential");
+    }
+    if refused && git {
+        // git would ask a person for a password on any 401, with or without a challenge.
+        let refusal = credential_refused(&channel.authority);
+        ending.refused(&refusal);
+        return Err(refusal);
+    }
+    if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+        return websocket::switch(channel, answer, upgrade, injected.as_ref(), ending);
+    }
+    Ok(deliver(answer, injected, ending, trailers, exchanging))
+}
+
+/// The refusal of a request that was cut on its way because the policy changed.
+fn changed(channel: &Channel) -> Refusal {
+    match channel.client.policy(&channel.gate) {
+        Err(refusal) => refusal,
+        Ok(_) => Refusal::new(
+            Code::PolicyInvalid,
+            "the policy changed while the request was on its way, and does not permit it any more",
+            "send the request again: the answer says what the policy in force wants",
+        ),
+    }
+}
+
+/// Fields of this hop that go on to the next one because a rule opens what they ask for.
+struct Kept {
+    te: bool,
+    trailer: Option<HeaderValue>,
+    websocket: bool,
+}
+
+impl Kept {
+    fn of(headers: &HeaderMap, trailers: bool, websocket: bool) -> Self {
+        let te = headers.get(header::TE).is_some_and(|te| te == "trailers");
+        let trailer = headers.get(header::TRAILER);
+        Self {
+            te: trailers && te,
+            trailer: trailer.filter(|_| trailers).cloned(),
+            websocket,
+        }
+    }
+
+    fn put_back(self, headers: &mut HeaderMap) {
+        if self.websocket {
+            let websocket = HeaderValue::from_static("websocket");
+            headers.insert(header::UPGRADE, websocket);
+            headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+        } else if self.te {
+            headers.insert(header::TE, HeaderValue::from_static("trailers"));
+            headers.insert(header::CONNECTION, HeaderValue::from_static("te"));
+        }
+        if let Some(trailer) = self.trailer {
+            headers.insert(header::TRAILER, trailer);
         }
     }
 }
@@ -201,11 +322,17 @@ fn credential_refused(authority: &Authority) -> Refusal {
 /// The upstream's answer as the client gets it.
 fn deliver(
     answer: crate::upstream::Answer,
-    injected: Option<&HeaderValue>,
+    injected: Option<HeaderValue>,
     mut ending: Ending,
+    trailers: bool,
+    exchanging: Exchanging,
 ) -> Response<ResponseBody> {
     let (mut head, incoming) = answer.response.into_parts();
-    strip::response(&mut head.headers, injected);
+    let trailer = head.headers.remove(header::TRAILER).filter(|_| trailers);
+    strip::response(&mut head.headers, injected.as_ref());
+    if let Some(trailer) = trailer {
+        head.headers.insert(header::TRAILER, trailer);
+    }
     if head.status == StatusCode::UNAUTHORIZED && injected.is_some() {
         head.headers.insert(
             UPSTREAM,
@@ -213,7 +340,9 @@ fn deliver(
         );
     }
     ending.answered(head.status, answer.lease.address());
-    let mut response = Response::new(ResponseBody::upstream(incoming, answer.lease, ending));
+    let trailers = trailers.then_some(injected);
+    let body = ResponseBody::upstream(incoming, answer.lease, ending, trailers, Some(exchanging));
+    let mut response = Response::new(body);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
     response
@@ -252,11 +381,6 @@ fn is_git(target: &str) -> bool {
     ["/info/refs", "/git-upload-pack", "/git-receive-pack"]
         .iter()
         .any(|end| path.ends_with(end))
-}
-
-/// The refusal of a request whose end two readers could see in different places.
-pub fn ambiguous() -> Refusal {
-    malformed("the request's framing is ambiguous")
 }
 
 fn malformed(sentence: &str) -> Refusal {

@@ -81,16 +81,7 @@ impl Gate {
     pub fn new(parts: Parts) -> Result<Self, GateError> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let limits = &parts.config.limits;
-        let settings = Settings {
-            connect_timeout: limits.connect_timeout,
-            handshake_timeout: limits.handshake_timeout,
-            response_timeout: limits.response_timeout,
-            pool_idle: limits.pool_idle,
-            pool_idle_timeout: limits.pool_idle_timeout,
-            head_bytes: limits.head_bytes,
-            head_headers: limits.head_headers,
-            board: parts.config.board_socket.clone(),
-        };
+        let settings = Settings::of(limits, parts.config.board_socket.clone());
         let tls = client_side(&provider).map_err(GateError::Tls)?;
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -156,9 +147,12 @@ impl Gate {
     }
 
     /// TLS settings for a client that opened a tunnel to `host`: a leaf for exactly that host,
-    /// whatever it offers.
-    pub fn leaf(&self, host: &Host) -> Result<Arc<ServerConfig>, CaError> {
+    /// whatever it offers, and HTTP/2 or HTTP/1.1 but not both.
+    pub fn leaf(&self, host: &Host, http2: bool) -> Result<Arc<ServerConfig>, CaError> {
         let mut config = self.tls.clone();
+        if http2 {
+            config.alpn_protocols = vec![b"h2".to_vec()];
+        }
         config.cert_resolver = Arc::new(Only(self.minter.leaf(host)?));
         Ok(Arc::new(config))
     }
@@ -236,8 +230,7 @@ impl ResolvesServerCert for Nothing {
     }
 }
 
-/// What every client is offered: TLS 1.2 and 1.3, and only HTTP/1.1, since that is what the gate
-/// speaks.
+/// What every client is offered: TLS 1.2 and 1.3.
 fn client_side(provider: &Arc<CryptoProvider>) -> Result<ServerConfig, rustls::Error> {
     let mut config = ServerConfig::builder_with_provider(Arc::clone(provider))
         .with_safe_default_protocol_versions()?

@@ -19,6 +19,7 @@ pub mod cli;
 pub mod config;
 pub mod control;
 pub mod credential;
+mod delegate;
 pub mod entrance;
 pub mod exchange;
 mod flood;

@@ -135,6 +135,18 @@ pub fn request(headers: &mut HeaderMap) {
     }
 }
 
+/// Strips the fields behind a request's body in place, as [`request`] does those in front of it; what
+/// frames or describes the body has no business there either.
+pub fn request_trailers(headers: &mut HeaderMap) {
+    request(headers);
+    framing(headers);
+}
+
+/// Removes fields that frame or describe a body, which trailers must not carry (RFC 9110, 6.5.1).
+pub fn framing(headers: &mut HeaderMap) {
+    remove(headers, &[], &|name| SINGLE.contains(&name));
+}
+
 /// Removes every field that a server could take for `name`, before the gate sets its own.
 pub fn like(headers: &mut HeaderMap, name: &HeaderName) {
     let wanted = plain(name.as_str());

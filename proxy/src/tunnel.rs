@@ -3,6 +3,8 @@
 //! the refusal can be read inside it. A tunnel to where a rule says plain http may carry that, judged
 //! request by request all the same. What is neither is closed; there is no raw fallback.
 
+mod handshake;
+mod http2;
 pub(crate) mod rejoined;
 mod seldom;
 
@@ -21,19 +23,19 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use policy::authority::{Authority, Scheme};
 use policy::record::{RecordKind, Verdict};
 use policy::{Code, Refusal, Routing};
-use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
-use tokio_rustls::LazyConfigAcceptor;
 
+use self::handshake::Failure;
 use self::rejoined::Rejoined;
 use self::seldom::Seldom;
 use crate::classify::{self, Entry};
 use crate::entrance::client::Client;
 use crate::entrance::pulse::{Beating, Pulse};
 use crate::exchange::body::ResponseBody;
+use crate::exchange::websocket::Handover;
 use crate::exchange::{self, Channel, Live};
-use crate::framing::{Flag, Watched};
+use crate::framing::{Bounds, Flag, UNREADABLE, Watched};
 use crate::gate::Gate;
 use crate::names;
 use crate::refusal::{self, Shape};
@@ -64,15 +66,13 @@ where
     }
 }
 
-/// Ends when a new policy no longer permits what this connection is doing.
+/// Cuts what a new policy no longer permits of what this connection is doing.
 async fn forbidden(gate: &Gate, client: &Client, live: &Live) {
     if let Some(mut changes) = client.policy_changes(gate) {
         changes.mark_unchanged();
         while changes.changed().await.is_ok() {
             let policy = Arc::clone(&changes.borrow_and_update());
-            if !live.still_permitted(&policy) {
-                return;
-            }
+            live.cut_forbidden(&policy);
         }
     }
     std::future::pending().await
@@ -95,7 +95,7 @@ async fn outer<IO>(gate: &Arc<Gate>, client: &Arc<Client>, io: IO, pulse: &Pulse
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (watched, framing) = Watched::new(io);
+    let (watched, framing) = Watched::new(io, bounds(gate));
     let opened: Arc<Mutex<Option<Authority>>> = Arc::default();
     let service = service_fn(|request| {
         let (gate, client, pulse) = (Arc::clone(gate), Arc::clone(client), pulse.clone());
@@ -110,13 +110,15 @@ where
         Err(error) => return unreadable(gate, client, None, &error),
     };
     let target = opened.lock().unwrap_or_else(PoisonError::into_inner).take();
-    let mut io = parts.io.into_inner().into_inner();
+    let (kept_back, mut io) = parts.io.into_inner().into_parts();
     match target {
         Some(authority) => {
-            let io = Rejoined {
-                first: parts.read_buf,
-                io,
+            let first = if kept_back.is_empty() {
+                parts.read_buf
+            } else {
+                [parts.read_buf, kept_back].concat().into()
             };
+            let io = Rejoined { first, io };
             within(gate, client, authority, io, pulse, live).await;
         }
         None => {
@@ -137,10 +139,10 @@ async fn enter(
     request: Request<Incoming>,
 ) -> Response<ResponseBody> {
     let (parts, body) = request.into_parts();
-    let entry = if framing.is_raised() {
-        Err(exchange::ambiguous())
-    } else {
-        classify::entry(&parts).and_then(|entry| on_connect(&gate, &client, entry))
+    let unread = framing.fault().filter(|_| parts.uri.path() == UNREADABLE);
+    let entry = match unread {
+        Some(fault) => Err(fault.refusal()),
+        None => classify::entry(&parts).and_then(|entry| on_connect(&gate, &client, entry)),
     };
     match entry {
         Ok(Entry::Connect(authority)) => {
@@ -159,20 +161,19 @@ async fn enter(
                 framing,
                 pulse,
                 live,
+                upgrade: Handover::default(),
             };
             exchange::serve(&channel, Request::from_parts(parts, body)).await
         }
         Err(refusal) => {
+            let _exchanging = framing.exchanging();
             let id = gate.new_id();
             let target = parts.uri.to_string();
-            note(
-                &gate,
-                &client,
-                &id,
-                &refusal,
-                parts.method.as_str(),
-                Some(&target),
-            );
+            let (method, target) = match unread {
+                Some(_) => ("", None),
+                None => (parts.method.as_str(), Some(target.as_str())),
+            };
+            note(&gate, &client, &id, &refusal, method, target);
             let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
             let close = http::HeaderValue::from_static("close");
             response
@@ -243,7 +244,7 @@ async fn plain<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (watched, framing) = Watched::new(io);
+    let (watched, framing) = Watched::new(io, bounds(gate));
     let channel = Channel {
         gate: Arc::clone(gate),
         client: Arc::clone(client),
@@ -252,20 +253,12 @@ async fn plain<IO>(
         framing,
         pulse: pulse.clone(),
         live: live.clone(),
+        upgrade: Handover::default(),
     };
-    let service = service_fn(|request| {
-        let channel = &channel;
-        async move { Ok::<_, Infallible>(exchange::serve(channel, request).await) }
-    });
-    let served = server(gate)
-        .serve_connection(TokioIo::new(watched), service)
-        .await;
-    if let Err(error) = &served {
-        unreadable(gate, client, Some(&channel.authority), error);
-    }
+    http1(&channel, watched).await;
 }
 
-/// TLS with the client, then one judged request after the other.
+/// TLS with the client, then judged requests: one after the other, or side by side.
 async fn intercept<IO>(
     gate: &Arc<Gate>,
     client: &Arc<Client>,
@@ -276,75 +269,65 @@ async fn intercept<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let limit = gate.config.limits.handshake_timeout;
-    let tls = match timeout(limit, handshake(gate, &authority, io)).await {
-        Ok(Ok(tls)) => tls,
-        Ok(Err(failure)) => return unopened(gate, client, &authority, Some(failure)),
-        Err(_) => return unopened(gate, client, &authority, Some(Failure::Late)),
+    let accepted = handshake::accept(gate, client, &authority, io, pulse).await;
+    let (tls, http2) = match accepted {
+        Ok(accepted) => accepted,
+        Err(failure) => return unopened(gate, client, &authority, Some(failure)),
     };
-    let (watched, framing) = Watched::new(tls);
-    let asked = AtomicBool::new(false);
-    let channel = Channel {
+    let mut channel = Channel {
         gate: Arc::clone(gate),
         client: Arc::clone(client),
         scheme: Scheme::Https,
         authority,
-        framing,
+        framing: Flag::default(),
         pulse: pulse.clone(),
         live: live.clone(),
+        upgrade: Handover::default(),
     };
+    let authority = channel.authority.clone();
+    let asked = if http2 {
+        http2::serve(channel, tls).await
+    } else {
+        let (watched, framing) = Watched::new(tls, bounds(gate));
+        channel.framing = framing;
+        http1(&channel, watched).await
+    };
+    if !asked {
+        unopened(gate, client, &authority, None);
+    }
+}
+
+/// Serves HTTP/1 until the connection ends, and the WebSocket that it may become. Whether anything
+/// was asked on it.
+async fn http1<IO>(channel: &Channel, io: Watched<IO>) -> bool
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let asked = AtomicBool::new(false);
     let service = service_fn(|request| {
         asked.store(true, Ordering::Relaxed);
-        let channel = &channel;
         async move { Ok::<_, Infallible>(exchange::serve(channel, request).await) }
     });
-    let served = server(gate)
-        .serve_connection(TokioIo::new(watched), service)
+    let served = server(&channel.gate)
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades()
         .await;
     // How a client's connection ends otherwise is its own affair; what it asked for is on record.
     if let Err(error) = &served
         && error.is_parse()
     {
-        return unreadable(gate, client, Some(&channel.authority), error);
+        unreadable(
+            &channel.gate,
+            &channel.client,
+            Some(&channel.authority),
+            error,
+        );
+        return true;
     }
-    if !asked.load(Ordering::Relaxed) {
-        unopened(gate, client, &channel.authority, None);
+    if let Some(socket) = channel.upgrade.take() {
+        socket.run().await;
     }
-}
-
-/// Why TLS with the client did not come about.
-enum Failure {
-    /// The server name differs from the CONNECT target.
-    OtherName,
-    /// No leaf could be minted.
-    Leaf(crate::ca::CaError),
-    /// The bytes were not TLS that the gate speaks, or the client refused the leaf.
-    Tls(io::Error),
-    /// It took too long.
-    Late,
-}
-
-async fn handshake<IO>(
-    gate: &Gate,
-    authority: &Authority,
-    io: Rejoined<IO>,
-) -> Result<tokio_rustls::server::TlsStream<Rejoined<IO>>, Failure>
-where
-    IO: AsyncRead + AsyncWrite + Unpin,
-{
-    let start = LazyConfigAcceptor::new(Acceptor::default(), io)
-        .await
-        .map_err(Failure::Tls)?;
-    // A hello without a name (some clients, and all that connect to an address) gets the leaf of
-    // the CONNECT target.
-    if let Some(name) = start.client_hello().server_name() {
-        let same = policy::authority::Host::parse(name).is_ok_and(|host| host == *authority.host());
-        if !same || name.ends_with('.') {
-            return Err(Failure::OtherName);
-        }
-    }
-    let config = gate.leaf(authority.host()).map_err(Failure::Leaf)?;
-    start.into_stream(config).await.map_err(Failure::Tls)
+    asked.load(Ordering::Relaxed)
 }
 
 /// A tunnel ended without a request in it. That is worth a record if something was wrong: the host
@@ -370,17 +353,20 @@ fn unopened(
         )),
         Some(Failure::Leaf(error)) => {
             tracing::error!(%error, "no leaf could be minted");
-            Some(Refusal::new(Code::GateFailed, "no certificate could be minted", "see the gate's log"))
+            Some(Refusal::new(
+                Code::GateFailed,
+                "no certificate could be minted",
+                "see the gate's log",
+            ))
         }
-        Some(Failure::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => {
-            unlisted.or_else(|| {
+        Some(Failure::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => unlisted
+            .or_else(|| {
                 Some(Refusal::new(
                     Code::MalformedRequest,
                     &format!("the tunnel did not carry TLS that the gate speaks: {error}"),
-                    "only HTTP/1.1 over TLS 1.2 or 1.3 is served; let the client trust the gate's CA",
+                    "only HTTP over TLS 1.2 or 1.3 is served; let the client trust the gate's CA",
                 ))
-            })
-        }
+            }),
         Some(Failure::Late) => unlisted.or_else(|| {
             Some(Refusal::new(
                 Code::ClientTimeout,
@@ -452,15 +438,23 @@ fn note(
     gate.refused(record);
 }
 
-/// HTTP/1.1 towards clients, with every bound set.
+/// HTTP/1.1 towards clients, with every bound set. The watcher keeps those of a head, and refuses in
+/// words of the gate; hyper's are wider and only a second line.
 fn server(gate: &Gate) -> http1::Builder {
     let limits = &gate.config.limits;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
         .header_read_timeout(limits.head_timeout)
-        .max_headers(limits.head_headers)
-        .max_header_size(limits.head_bytes)
+        .max_headers(limits.head_headers.saturating_add(1))
+        .max_header_size(limits.head_bytes.saturating_mul(2))
         .half_close(false);
     builder
+}
+
+fn bounds(gate: &Gate) -> Bounds {
+    Bounds {
+        bytes: gate.config.limits.head_bytes,
+        fields: gate.config.limits.head_headers,
+    }
 }

@@ -47,6 +47,24 @@ pub struct Limits {
     /// `refuse_inside_tls` (true): a tunnel to an unlisted host is opened as far as a leaf, so that
     /// its refusal can be read; false refuses the CONNECT and mints nothing.
     pub refuse_inside_tls: bool,
+    /// `http2` (true): HTTP/2 is offered to clients where the upstream speaks it.
+    pub http2: bool,
+    /// `streams` (128): requests at once on one HTTP/2 connection of a client.
+    pub streams: u32,
+    /// `stream_window_bytes` (1048576): what one HTTP/2 stream may send before the gate asks for
+    /// more.
+    pub stream_window_bytes: u32,
+    /// `connection_window_bytes` (2097152): the same for all streams of a connection together.
+    pub connection_window_bytes: u32,
+    /// `resets_per_second` (200): HTTP/2 streams that a peer may reset in a second.
+    pub resets_per_second: u32,
+    /// `idle_frames_per_second` (4000): HTTP/2 frames that carry nothing (PING, PRIORITY, empty DATA,
+    /// tiny WINDOW_UPDATE; SETTINGS counts as 20) in a second.
+    pub idle_frames_per_second: u32,
+    /// `protocols` (1024): upstreams of which it is remembered whether they speak HTTP/2.
+    pub protocols: usize,
+    /// `protocols_seconds` (600): for how long.
+    pub protocols_timeout: Duration,
     /// `drain_seconds` (2): what an exchange in flight is given when the gate stops.
     pub drain: Duration,
 }
@@ -73,6 +91,14 @@ impl Default for Limits {
             control_connections: 64,
             new_names: 200,
             refuse_inside_tls: true,
+            http2: true,
+            streams: 128,
+            stream_window_bytes: 1024 * 1024,
+            connection_window_bytes: 2 * 1024 * 1024,
+            resets_per_second: 200,
+            idle_frames_per_second: 4000,
+            protocols: 1024,
+            protocols_timeout: Duration::from_secs(600),
             drain: Duration::from_secs(2),
         }
     }
@@ -178,6 +204,33 @@ impl Limits {
         if let Some(inside) = section.boolean("refuse_inside_tls") {
             limits.refuse_inside_tls = inside;
         }
+        if let Some(http2) = section.boolean("http2") {
+            limits.http2 = http2;
+        }
+        small(&mut section, "streams", 1, 4096, &mut limits.streams);
+        // The protocol's own bounds: no less than its default, no more than 31 bits.
+        let windows = (65_535, (1 << 31) - 1);
+        for (key, into) in [
+            ("stream_window_bytes", &mut limits.stream_window_bytes),
+            (
+                "connection_window_bytes",
+                &mut limits.connection_window_bytes,
+            ),
+        ] {
+            small(&mut section, key, windows.0, windows.1, into);
+        }
+        for (key, into) in [
+            ("resets_per_second", &mut limits.resets_per_second),
+            ("idle_frames_per_second", &mut limits.idle_frames_per_second),
+        ] {
+            small(&mut section, key, 1, 1 << 20, into);
+        }
+        count(&mut section, "protocols", 1, 1 << 20, &mut limits.protocols);
+        seconds(
+            &mut section,
+            "protocols_seconds",
+            &mut limits.protocols_timeout,
+        );
         seconds(&mut section, "drain_seconds", &mut limits.drain);
         section.close();
         limits
@@ -203,6 +256,13 @@ fn count(
             &format!("leave it out for the default of {into}"),
         ),
     }
+}
+
+fn small(section: &mut Section<'_, '_>, key: &'static str, least: u32, most: u32, into: &mut u32) {
+    let wide = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let mut value = wide(*into);
+    count(section, key, wide(least), wide(most), &mut value);
+    *into = u32::try_from(value).unwrap_or(*into);
 }
 
 fn seconds(section: &mut Section<'_, '_>, key: &'static str, into: &mut Duration) {

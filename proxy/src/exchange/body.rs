@@ -1,145 +1,32 @@
 //! The two bodies that stream through the gate. Neither is ever held: a frame is counted and passed
-//! on. Trailers are not passed, since no rule opens them.
+//! on. Trailers cross only where the rule that permitted the request opens them.
+
+mod meter;
+mod request;
 
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use bytes::Bytes;
+use http::HeaderValue;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
+pub use self::meter::{Meter, Part};
+pub use self::request::RequestBody;
 use super::ending::Ending;
+use crate::framing::Exchanging;
+use crate::strip;
 use crate::upstream::Lease;
 
-/// Bytes that have gone by, readable from elsewhere while they do.
-#[derive(Debug, Default)]
-pub struct Meter {
-    bytes: AtomicU64,
-    complete: AtomicBool,
-}
-
-impl Meter {
-    /// Bytes so far.
-    pub fn bytes(&self) -> u64 {
-        self.bytes.load(Ordering::Relaxed)
-    }
-
-    /// Whether the body has been read to its end.
-    pub fn is_complete(&self) -> bool {
-        self.complete.load(Ordering::Acquire)
-    }
-
-    fn count(&self, frame: &Bytes) {
-        let more = u64::try_from(frame.len()).unwrap_or(u64::MAX);
-        self.bytes.fetch_add(more, Ordering::Relaxed);
-    }
-
-    fn finish(&self) {
-        self.complete.store(true, Ordering::Release);
-    }
-}
-
-/// The body of a request on its way out: what inspection has read already, then the rest as it
-/// comes.
-#[derive(Debug)]
-pub struct RequestBody {
-    prefix: Option<Bytes>,
-    rest: Option<Incoming>,
-    meter: Arc<Meter>,
-}
-
-impl RequestBody {
-    /// `prefix` is what inspection consumed of the same body.
-    pub fn new(prefix: Option<Bytes>, rest: Incoming) -> Self {
-        let body = Self {
-            prefix: prefix.filter(|bytes| !bytes.is_empty()),
-            rest: Some(rest),
-            meter: Arc::default(),
-        };
-        if body.is_end_stream() {
-            body.meter.finish();
-        }
-        body
-    }
-
-    /// No body at all.
-    pub fn empty() -> Self {
-        let body = Self {
-            prefix: None,
-            rest: None,
-            meter: Arc::default(),
-        };
-        body.meter.finish();
-        body
-    }
-
-    /// What has been sent of it.
-    pub fn meter(&self) -> Arc<Meter> {
-        Arc::clone(&self.meter)
-    }
-}
-
-impl Body for RequestBody {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        let this = self.get_mut();
-        if let Some(prefix) = this.prefix.take() {
-            this.meter.count(&prefix);
-            if this.is_end_stream() {
-                this.meter.finish();
-            }
-            return Poll::Ready(Some(Ok(Frame::data(prefix))));
-        }
-        let Some(rest) = &mut this.rest else {
-            return Poll::Ready(None);
-        };
-        loop {
-            match ready!(Pin::new(&mut *rest).poll_frame(context)) {
-                None => {
-                    this.meter.finish();
-                    return Poll::Ready(None);
-                }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error))),
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    this.meter.count(&data);
-                    if rest.is_end_stream() {
-                        this.meter.finish();
-                    }
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
-            }
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.prefix.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        let prefix = self
-            .prefix
-            .as_ref()
-            .map_or(0, |bytes| u64::try_from(bytes.len()).unwrap_or(0));
-        let rest = self
-            .rest
-            .as_ref()
-            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
-        let mut hint = SizeHint::new();
-        hint.set_lower(rest.lower().saturating_add(prefix));
-        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(prefix)) {
-            hint.set_upper(upper);
-        }
-        hint
-    }
+/// Why a body ended early.
+#[derive(Debug, thiserror::Error)]
+pub enum BodyError {
+    /// The peer that sends it broke off.
+    #[error("the body broke off")]
+    Broken(#[from] hyper::Error),
+    /// What it belongs to is no longer permitted, or does not move.
+    #[error("the exchange was cut")]
+    Cut,
 }
 
 /// The body of an answer to the client.
@@ -158,6 +45,9 @@ pub struct Streaming {
     incoming: Incoming,
     lease: Option<Lease>,
     ending: Ending,
+    /// Whether trailers cross, and what must not come back in them.
+    trailers: Option<Option<HeaderValue>>,
+    _exchanging: Option<Exchanging>,
 }
 
 impl ResponseBody {
@@ -167,12 +57,21 @@ impl ResponseBody {
         Self::Own(Some(bytes).filter(|bytes| !bytes.is_empty()))
     }
 
-    /// Streams an upstream's body and ends the record with it.
-    pub fn upstream(incoming: Incoming, lease: Lease, ending: Ending) -> Self {
+    /// Streams an upstream's body and ends the record with it. `trailers` is present where they
+    /// cross, and holds the value that was injected.
+    pub fn upstream(
+        incoming: Incoming,
+        lease: Lease,
+        ending: Ending,
+        trailers: Option<Option<HeaderValue>>,
+        exchanging: Option<Exchanging>,
+    ) -> Self {
         let mut body = Streaming {
             incoming,
             lease: Some(lease),
             ending,
+            trailers,
+            _exchanging: exchanging,
         };
         if body.incoming.is_end_stream() {
             body.finish();
@@ -190,44 +89,84 @@ impl Streaming {
         self.ending.complete();
     }
 
-    fn poll(
+    fn stop(
         &mut self,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        reason: &str,
+        error: BodyError,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.lease = None;
+        self.ending.broken(reason);
+        Poll::Ready(Some(Err(error)))
+    }
+
+    /// Every byte of an upstream's body passes here, in order, before the client gets it; an error
+    /// cuts the stream.
+    fn pass(&mut self, data: Bytes) -> Result<Bytes, BodyError> {
+        self.ending.meter().count_received(data.len());
+        Ok(data)
+    }
+
+    /// The trailers, as the client may have them; none where no rule opens them.
+    fn pass_trailers(&self, mut fields: http::HeaderMap) -> Option<http::HeaderMap> {
+        let injected = self.trailers.as_ref()?;
+        strip::response(&mut fields, injected.as_ref());
+        strip::framing(&mut fields);
+        Some(fields)
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if self.ending.meter().is_cut() {
+            return self.stop(super::CUT, BodyError::Cut);
+        }
         loop {
-            match ready!(Pin::new(&mut self.incoming).poll_frame(context)) {
+            let frame = match Pin::new(&mut self.incoming).poll_frame(context) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => {
+                    return match self.ending.meter().poll_cut(Part::Answer, context) {
+                        Poll::Ready(()) => self.stop(super::CUT, BodyError::Cut),
+                        Poll::Pending => Poll::Pending,
+                    };
+                }
+            };
+            let frame = match frame {
                 None => {
                     self.finish();
                     return Poll::Ready(None);
                 }
                 Some(Err(error)) => {
-                    self.lease = None;
-                    self.ending.broken("the upstream broke off its answer");
-                    return Poll::Ready(Some(Err(error)));
+                    return self.stop("the upstream broke off its answer", error.into());
                 }
-                Some(Ok(frame)) => {
-                    let Ok(data) = frame.into_data() else {
-                        continue;
-                    };
-                    self.ending.count(data.len());
-                    if self.incoming.is_end_stream() {
-                        self.finish();
-                    }
-                    return Poll::Ready(Some(Ok(Frame::data(data))));
-                }
+                Some(Ok(frame)) => frame,
+            };
+            let frame = match frame.into_data() {
+                Ok(data) => match self.pass(data) {
+                    Ok(data) => Frame::data(data),
+                    Err(error) => return self.stop(super::CUT, error),
+                },
+                Err(frame) => match frame.into_trailers().ok() {
+                    Some(fields) => match self.pass_trailers(fields) {
+                        Some(fields) => Frame::trailers(fields),
+                        None => continue,
+                    },
+                    None => continue,
+                },
+            };
+            if self.incoming.is_end_stream() {
+                self.finish();
             }
+            return Poll::Ready(Some(Ok(frame)));
         }
     }
 }
 
 impl Body for ResponseBody {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         match self.get_mut() {
             Self::Own(bytes) => Poll::Ready(bytes.take().map(|bytes| Ok(Frame::data(bytes)))),
             Self::Upstream(body) => body.poll(context),
@@ -243,12 +182,12 @@ impl Body for ResponseBody {
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Own(bytes) => SizeHint::with_exact(
-                bytes
-                    .as_ref()
-                    .map_or(0, |bytes| u64::try_from(bytes.len()).unwrap_or(0)),
-            ),
+            Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, exact)),
             Self::Upstream(body) => body.incoming.size_hint(),
         }
     }
+}
+
+fn exact(bytes: &Bytes) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX)
 }

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use policy::record::Record;
 
-use super::Live;
 use super::body::Meter;
+use super::live::GoingOn;
 use crate::gate::Gate;
 
 /// An open record.
@@ -16,21 +16,19 @@ pub struct Ending {
     gate: Arc<Gate>,
     record: Option<Box<Record>>,
     started: Instant,
-    sent: Arc<Meter>,
-    received: u64,
-    live: Live,
+    meter: Arc<Meter>,
+    going: Option<GoingOn>,
 }
 
 impl Ending {
-    /// `record` is the response line so far, `sent` counts the request's body.
-    pub fn new(gate: Arc<Gate>, record: Record, sent: Arc<Meter>, live: Live) -> Self {
+    /// `record` is the response line so far, `meter` counts both bodies.
+    pub fn new(gate: Arc<Gate>, record: Record, meter: Arc<Meter>, going: GoingOn) -> Self {
         Self {
             gate,
             record: Some(Box::new(record)),
             started: Instant::now(),
-            sent,
-            received: 0,
-            live,
+            meter,
+            going: Some(going),
         }
     }
 
@@ -50,11 +48,9 @@ impl Ending {
         }
     }
 
-    /// More of the response's body has gone by.
-    pub fn count(&mut self, bytes: usize) {
-        self.received = self
-            .received
-            .saturating_add(u64::try_from(bytes).unwrap_or(u64::MAX));
+    /// What counts the bodies and stops the exchange.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
     }
 
     /// The exchange ended as it should.
@@ -80,10 +76,10 @@ impl Ending {
         let Some(mut record) = self.record.take() else {
             return;
         };
-        self.live.over();
+        self.going = None;
         record.time = crate::audit::now();
-        record.bytes_in = Some(self.sent.bytes());
-        record.bytes_out = Some(self.received);
+        record.bytes_in = Some(self.meter.sent());
+        record.bytes_out = Some(self.meter.received());
         record.ms = Some(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
         record.reason = reason.map(str::to_owned);
         if let Err(error) = self.gate.audit.append_end(*record) {
@@ -94,6 +90,6 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.write(Some("cut before the end"));
+        self.write(Some(super::CUT));
     }
 }

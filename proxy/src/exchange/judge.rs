@@ -4,15 +4,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header;
+use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
 use tokio::time::timeout;
 
-use super::{Channel, ambiguous, malformed};
+use super::body::Meter;
+use super::live::GoingOn;
+use super::{Channel, malformed};
 use crate::classify;
+use crate::framing::Fault;
 use crate::inject::Injection;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
 use crate::policies::LoadedPolicy;
@@ -48,6 +51,10 @@ pub(super) struct Allowed {
     pub(super) permit: Permit,
     pub(super) injection: Injection,
     pub(super) prefix: Option<Bytes>,
+    /// Whether it becomes a WebSocket.
+    pub(super) websocket: bool,
+    pub(super) meter: Arc<Meter>,
+    pub(super) going: GoingOn,
 }
 
 /// Everything before the record: nothing here resolves, dials or sends. Reading a body takes as long
@@ -58,11 +65,9 @@ pub(super) async fn judge(
     body: &mut Incoming,
     known: &mut Known,
 ) -> Result<Allowed, No> {
-    if channel.framing.is_raised() {
-        return Err(ambiguous().into());
-    }
+    size(channel, parts)?;
     classify::inside(parts, channel.scheme, &channel.authority)?;
-    classify::upgrade(&parts.headers)?;
+    let websocket = classify::upgrade(parts, channel.scheme)?;
     let gate = &channel.gate;
     let request = policy::Request {
         scheme: channel.scheme,
@@ -81,14 +86,25 @@ pub(super) async fn judge(
         };
         match policy.policy.decide(&route, &request, &facts) {
             Decision::Permit(permit) => {
+                features(&permit, parts, websocket)?;
                 let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
-                channel.live.permitted(parts, &route, &permit, facts);
+                let meter = Arc::<Meter>::default();
+                let going = channel
+                    .live
+                    .permitted(parts, &route, &permit, &facts, websocket, &meter);
+                // A policy that came in between has not seen this request among what is going on.
+                if !Arc::ptr_eq(&policy, &channel.client.policy(gate)?) {
+                    continue;
+                }
                 return Ok(Allowed {
                     policy,
                     route,
                     permit,
                     injection,
                     prefix,
+                    websocket,
+                    meter,
+                    going,
                 });
             }
             Decision::Refuse(refusal) => return Err(No { refusal, push }),
@@ -113,6 +129,56 @@ pub(super) async fn judge(
             }
         }
     }
+}
+
+/// The bounds of a head, which the watcher keeps for HTTP/1 already.
+fn size(channel: &Channel, parts: &Parts) -> Result<(), Refusal> {
+    if parts.version != http::Version::HTTP_2 {
+        return Ok(());
+    }
+    let limits = &channel.gate.config.limits;
+    let field = |(name, value): (&HeaderName, &HeaderValue)| name.as_str().len() + value.len() + 4;
+    let bytes: usize = parts.headers.iter().map(field).sum();
+    let target = classify::target(&parts.uri).len();
+    if parts.headers.len() > limits.head_headers {
+        return Err(Fault::TooLarge("fields").refusal());
+    }
+    if bytes + target > limits.head_bytes {
+        return Err(Fault::TooLarge("bytes").refusal());
+    }
+    Ok(())
+}
+
+/// What a request needs of the protocol must be opened by the rule that permits it.
+fn features(permit: &Permit, parts: &Parts, websocket: bool) -> Result<(), Refusal> {
+    let refuse = |sentence: &str, remedy: &str| {
+        let refusal = Refusal::new(Code::FeatureRefused, sentence, remedy);
+        Err(refusal.by(permit.rule(), None))
+    };
+    if websocket && !permit.opens_websocket() {
+        return refuse(
+            &format!("rule `{}` does not open WebSocket", permit.rule()),
+            "use the HTTP interface of this service, or have upgrade = [\"websocket\"] added to its [[service]]",
+        );
+    }
+    if is_grpc(parts) && !permit.opens_trailers() {
+        return refuse(
+            &format!(
+                "rule `{}` does not open trailers, which gRPC needs",
+                permit.rule()
+            ),
+            "have trailers = true added to its [[service]]",
+        );
+    }
+    Ok(())
+}
+
+/// Whether a request is gRPC proper, whose status travels in trailers.
+fn is_grpc(parts: &Parts) -> bool {
+    let kind = parts.headers.get(header::CONTENT_TYPE);
+    let kind = kind.map(HeaderValue::as_bytes).unwrap_or_default();
+    kind.strip_prefix(b"application/grpc")
+        .is_some_and(|rest| !rest.starts_with(b"-web"))
 }
 
 fn late() -> Refusal {

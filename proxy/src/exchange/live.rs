@@ -1,78 +1,149 @@
 //! What a connection is doing by a permit at this moment, so that a changed policy can judge it
-//! again while it streams.
+//! again while it streams. On an HTTP/2 connection that may be many things at once, and each is cut
+//! alone.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http::request::Parts;
 use http::{Method, Uri};
 use policy::credential::CredentialName;
 use policy::{Decision, Facts, Permit, Route, Routing};
 
+use super::body::Meter;
 use crate::classify;
 use crate::policies::LoadedPolicy;
 
-/// What is going on on a connection by a permit, so that a changed policy can judge it again while
-/// it streams.
+/// What is going on on a connection by permits.
 #[derive(Debug, Clone, Default)]
-pub struct Live(Arc<Mutex<Option<Permitted>>>);
+pub struct Live(Arc<Mutex<Going>>);
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Default)]
+struct Going {
+    next: u64,
+    on: HashMap<u64, Entry>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    permitted: Permitted,
+    meter: Arc<Meter>,
+    /// What had gone by when it was last looked at.
+    seen: u64,
+}
+
+#[derive(Debug)]
 struct Permitted {
     method: Method,
     uri: Uri,
     facts: Facts,
     route: Route,
     credential: Option<CredentialName>,
+    websocket: bool,
+    trailers: bool,
+}
+
+/// One thing that is going on, until this is dropped.
+#[derive(Debug)]
+pub struct GoingOn {
+    live: Live,
+    id: u64,
+}
+
+impl Drop for GoingOn {
+    fn drop(&mut self) {
+        self.live.going().on.remove(&self.id);
+    }
 }
 
 impl Live {
-    /// Whether `policy` would still permit what was last permitted here, on the same way and with
-    /// the same credential.
-    pub fn still_permitted(&self, policy: &LoadedPolicy) -> bool {
-        let last = self
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
-        let Some(last) = last else {
-            return true;
-        };
-        let (scheme, authority) = (last.route.scheme(), last.route.authority());
-        let request = policy::Request {
-            scheme,
-            authority,
-            method: last.method.as_str(),
-            target: classify::target(&last.uri),
-        };
-        match policy.policy.route(scheme, authority) {
-            Routing::Route(route) if route == last.route => {
-                match policy.policy.decide(&route, &request, &last.facts) {
-                    Decision::Permit(permit) => permit.credential() == last.credential.as_ref(),
-                    Decision::Refuse(_) | Decision::Inspect(_) => false,
-                }
+    /// Cuts what `policy` does not permit any more in the same way and with the same credential.
+    pub fn cut_forbidden(&self, policy: &LoadedPolicy) {
+        for entry in self.going().on.values() {
+            if !entry.permitted.still(policy) {
+                entry.meter.cut();
             }
-            Routing::Route(_) | Routing::Refuse(_) => false,
+        }
+    }
+
+    /// Cuts what has not moved since this was last called, unless it waits for the upstream's head,
+    /// which has a deadline of its own.
+    pub fn cut_stalled(&self) {
+        for entry in self.going().on.values_mut() {
+            let moved = entry.meter.sent().wrapping_add(entry.meter.received());
+            if moved == entry.seen && !entry.meter.is_waiting() {
+                entry.meter.cut();
+            }
+            entry.seen = moved.wrapping_add(u64::from(entry.meter.is_waiting()));
         }
     }
 
     /// Whether something is going on by a permit.
     pub fn is_on(&self) -> bool {
-        let last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        last.is_some()
+        !self.going().on.is_empty()
     }
 
-    pub(super) fn over(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    pub(super) fn permitted(&self, parts: &Parts, route: &Route, permit: &Permit, facts: Facts) {
+    /// Notes what begins now. `meter` is what stops it.
+    pub(super) fn permitted(
+        &self,
+        parts: &Parts,
+        route: &Route,
+        permit: &Permit,
+        facts: &Facts,
+        websocket: bool,
+        meter: &Arc<Meter>,
+    ) -> GoingOn {
         let permitted = Permitted {
             method: parts.method.clone(),
             uri: parts.uri.clone(),
-            facts,
+            facts: facts.clone(),
             route: route.clone(),
             credential: permit.credential().cloned(),
+            websocket,
+            trailers: permit.opens_trailers(),
         };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(permitted);
+        let mut going = self.going();
+        let id = going.next;
+        going.next += 1;
+        let entry = Entry {
+            permitted,
+            meter: Arc::clone(meter),
+            // Differs from what a meter shows first, so that a new one is not taken for stalled.
+            seen: u64::MAX,
+        };
+        going.on.insert(id, entry);
+        GoingOn {
+            live: self.clone(),
+            id,
+        }
+    }
+
+    fn going(&self) -> MutexGuard<'_, Going> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Permitted {
+    fn still(&self, policy: &LoadedPolicy) -> bool {
+        let (scheme, authority) = (self.route.scheme(), self.route.authority());
+        let request = policy::Request {
+            scheme,
+            authority,
+            method: self.method.as_str(),
+            target: classify::target(&self.uri),
+        };
+        match policy.policy.route(scheme, authority) {
+            Routing::Route(route) if route == self.route => {
+                match policy.policy.decide(&route, &request, &self.facts) {
+                    Decision::Permit(permit) => {
+                        permit.credential() == self.credential.as_ref()
+                            && (permit.opens_websocket() || !self.websocket)
+                            && (permit.opens_trailers() || !self.trailers)
+                    }
+                    Decision::Refuse(_) | Decision::Inspect(_) => false,
+                }
+            }
+            Routing::Route(_) | Routing::Refuse(_) => false,
+        }
     }
 }

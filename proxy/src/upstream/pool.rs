@@ -1,26 +1,26 @@
-//! Idle connections, kept for the same asker only. The key holds everything that made a connection
+//! Open connections, kept for the same asker only. The key holds everything that made a connection
 //! trustworthy for a request: who asks, with which credential, where to, and how the far end proved
-//! itself. Two runs never share one.
+//! itself. Two runs never share one. A connection of HTTP/2 is lent to several requests of one key at
+//! once; what a probe opened has carried none yet, and goes to the first key of its asker that wants it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use hyper::client::conn::http1::SendRequest;
 use policy::Route;
 use policy::authority::{Authority, Scheme};
 use policy::credential::CredentialName;
 use tokio::time::Instant;
 
-use super::verify::Trust;
-use crate::exchange::body::RequestBody;
+use super::connection::{Connection, Sender};
+use super::verify::{Offer, Trust};
 
 /// What two requests must have in common to use one connection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     owner: Arc<str>,
-    credential: Option<CredentialName>,
+    holder: Holder,
     scheme: Scheme,
     authority: Authority,
     address: Option<SocketAddr>,
@@ -28,21 +28,37 @@ pub(super) struct Key {
     trust: Trust,
 }
 
+/// Whose requests a connection has carried.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+enum Holder {
+    /// None yet.
+    Nobody,
+    /// Requests with this credential, or without one.
+    Requests(Option<CredentialName>),
+}
+
 impl Key {
     pub(super) fn new(
         owner: &Arc<str>,
         credential: Option<&CredentialName>,
         route: &Route,
-        trust: Trust,
     ) -> Self {
         Self {
+            holder: Holder::Requests(credential.cloned()),
+            ..Self::unused(owner, route)
+        }
+    }
+
+    /// The key of a connection that has carried no request yet.
+    pub(super) fn unused(owner: &Arc<str>, route: &Route) -> Self {
+        Self {
             owner: Arc::clone(owner),
-            credential: credential.cloned(),
+            holder: Holder::Nobody,
             scheme: route.scheme(),
             authority: route.authority().clone(),
             address: route.address(),
             board: route.board(),
-            trust,
+            trust: Trust::of(route.tls()),
         }
     }
 
@@ -52,24 +68,27 @@ impl Key {
     }
 }
 
-/// One open connection to an upstream, speaking HTTP/1.1.
 #[derive(Debug)]
-pub(super) struct Connection {
-    pub(super) sender: SendRequest<RequestBody>,
-    /// Where it leads; absent for the board's unix socket.
-    pub(super) address: Option<SocketAddr>,
-}
-
-#[derive(Debug)]
-struct Idle {
+struct Kept {
     connection: Connection,
     since: Instant,
 }
 
-/// The idle connections of this gate.
+impl Kept {
+    /// Whether it is of use: open, and not idle for longer than `keep`.
+    fn is_good(&self, keep: Duration) -> bool {
+        let idle_since = match &self.connection.sender {
+            Sender::Http1(_) => Some(self.since),
+            Sender::Http2(_, streams) => streams.idle_since(),
+        };
+        !self.connection.is_closed() && idle_since.is_none_or(|since| since.elapsed() < keep)
+    }
+}
+
+/// The open connections of this gate.
 #[derive(Debug)]
 pub(super) struct Pool {
-    idle: Mutex<HashMap<Key, Vec<Idle>>>,
+    kept: Mutex<HashMap<Key, Vec<Kept>>>,
     most: usize,
     keep: Duration,
 }
@@ -78,40 +97,74 @@ pub(super) struct Pool {
 const MOST_KEYS: usize = 1024;
 
 impl Pool {
-    /// Keeps up to `most` connections per key, each for up to `keep`.
+    /// Keeps up to `most` connections per key, each for up to `keep` while it is idle.
     pub(super) fn new(most: usize, keep: Duration) -> Self {
         Self {
-            idle: Mutex::default(),
+            kept: Mutex::default(),
             most,
             keep,
         }
     }
 
-    /// The most recently used live connection for `key`.
-    pub(super) fn take(&self, key: &Key) -> Option<Connection> {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let kept = idle.get_mut(key)?;
-        while let Some(Idle { connection, since }) = kept.pop() {
-            if !connection.sender.is_closed() && since.elapsed() < self.keep {
-                return Some(connection);
-            }
+    /// A connection for a request of `key` that wants what `offer` would get: the most recently used
+    /// one, else one that has carried nothing yet.
+    pub(super) fn take(&self, key: &Key, offer: Offer) -> Option<Connection> {
+        if let Some(connection) = self.take_of(key, offer) {
+            return Some(connection);
         }
-        idle.remove(key);
-        None
+        let unused = Key {
+            holder: Holder::Nobody,
+            ..key.clone()
+        };
+        let connection = self.take_whole(&unused, offer)?;
+        match connection.share() {
+            Some(shared) => {
+                self.put(key.clone(), connection);
+                Some(shared)
+            }
+            None => Some(connection),
+        }
     }
 
-    /// Keeps a connection whose last response has been read to its end.
+    fn take_of(&self, key: &Key, offer: Offer) -> Option<Connection> {
+        if offer == Offer::Http1 {
+            return self.take_whole(key, offer);
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = kept.get_mut(key)?;
+        list.retain(|one| one.is_good(self.keep));
+        let shared = list.iter().rev().find_map(|one| one.connection.share());
+        if list.is_empty() {
+            kept.remove(key);
+        }
+        shared
+    }
+
+    fn take_whole(&self, key: &Key, offer: Offer) -> Option<Connection> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let list = kept.get_mut(key)?;
+        list.retain(|one| one.is_good(self.keep));
+        let wanted = |one: &Kept| one.connection.is_http2() == (offer == Offer::Both);
+        let found = list.iter().rposition(wanted).map(|at| list.remove(at));
+        if list.is_empty() {
+            kept.remove(key);
+        }
+        found.map(|one| one.connection)
+    }
+
+    /// Keeps a connection: one of HTTP/1.1 whose last response has been read to its end, or one of
+    /// HTTP/2 for others to share.
     pub(super) fn put(&self, key: Key, connection: Connection) {
-        if connection.sender.is_closed() || self.most == 0 {
+        if connection.is_closed() || self.most == 0 {
             return;
         }
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        if idle.len() >= MOST_KEYS && !idle.contains_key(&key) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.len() >= MOST_KEYS && !kept.contains_key(&key) {
             return;
         }
-        let kept = idle.entry(key).or_default();
-        if kept.len() < self.most {
-            kept.push(Idle {
+        let list = kept.entry(key).or_default();
+        if list.len() < self.most {
+            list.push(Kept {
                 connection,
                 since: Instant::now(),
             });
@@ -120,9 +173,7 @@ impl Pool {
 
     /// Closes what has been idle for too long or was closed by the far end.
     pub(super) fn sweep(&self) {
-        self.retain(|_, kept| {
-            !kept.connection.sender.is_closed() && kept.since.elapsed() < self.keep
-        });
+        self.retain(|_, kept| kept.is_good(self.keep));
     }
 
     /// Closes everything that `owner` left behind.
@@ -130,11 +181,11 @@ impl Pool {
         self.retain(|key, _| &*key.owner != owner);
     }
 
-    fn retain(&self, mut wanted: impl FnMut(&Key, &Idle) -> bool) {
-        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|key, kept| {
-            kept.retain(|one| wanted(key, one));
-            !kept.is_empty()
+    fn retain(&self, mut wanted: impl FnMut(&Key, &Kept) -> bool) {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|key, list| {
+            list.retain(|one| wanted(key, one));
+            !list.is_empty()
         });
     }
 }

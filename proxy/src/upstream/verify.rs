@@ -5,12 +5,18 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use policy::UpstreamTls;
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, OtherError, RootCertStore,
+    SignatureScheme,
+};
 use sha2::{Digest, Sha256};
 
 use super::UpstreamError;
@@ -34,8 +40,33 @@ pub(super) struct Trust {
 /// A configuration, and which version of its CA file it was built from.
 #[derive(Debug)]
 struct Built {
-    config: Arc<ClientConfig>,
+    configs: Configs,
     version: Option<(u64, i64, i64, u64)>,
+}
+
+/// What the upstream is offered to speak. The two share their TLS sessions.
+#[derive(Debug, Clone)]
+struct Configs {
+    http1: Arc<ClientConfig>,
+    both: Arc<ClientConfig>,
+}
+
+/// The protocols that an upstream is offered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// HTTP/1.1 alone.
+    Http1,
+    /// HTTP/2, or HTTP/1.1 if the upstream does not speak it.
+    Both,
+}
+
+impl Configs {
+    fn get(&self, offer: Offer) -> Arc<ClientConfig> {
+        Arc::clone(match offer {
+            Offer::Http1 => &self.http1,
+            Offer::Both => &self.both,
+        })
+    }
 }
 
 impl Trust {
@@ -72,26 +103,25 @@ impl Verifiers {
 
     /// The configuration for `trust`, built on first use and again when its CA file has changed. A
     /// file that cannot be read is an error each time, so that a repaired one needs no restart.
-    pub(super) fn config(&self, trust: &Trust) -> Result<Arc<ClientConfig>, UpstreamError> {
+    pub(super) fn config(
+        &self,
+        trust: &Trust,
+        offer: Offer,
+    ) -> Result<Arc<ClientConfig>, UpstreamError> {
         let version = trust.ca_file.as_deref().and_then(version);
         if let Some(built) = self.built().get(trust)
             && built.version == version
         {
-            return Ok(Arc::clone(&built.config));
+            return Ok(built.configs.get(offer));
         }
-        let config = Arc::new(self.build(trust)?);
+        let configs = self.build(trust)?;
+        let config = configs.get(offer);
         let mut built = self.built();
         // Policies name few of these; a bound all the same, since inline policies come and go.
         if built.len() >= 256 {
             built.clear();
         }
-        built.insert(
-            trust.clone(),
-            Built {
-                config: Arc::clone(&config),
-                version,
-            },
-        );
+        built.insert(trust.clone(), Built { configs, version });
         Ok(config)
     }
 
@@ -99,24 +129,35 @@ impl Verifiers {
         self.built.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn build(&self, trust: &Trust) -> Result<ClientConfig, UpstreamError> {
-        let builder = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
-            .with_safe_default_protocol_versions()
-            .map_err(UpstreamError::TlsSettings)?;
-        let mut config = match trust.pin {
-            Some(digest) => builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(Pinned {
-                    digest,
-                    provider: Arc::clone(&self.provider),
-                }))
-                .with_no_client_auth(),
-            None => builder
-                .with_root_certificates(self.roots(trust)?)
-                .with_no_client_auth(),
+    fn build(&self, trust: &Trust) -> Result<Configs, UpstreamError> {
+        let verifier: Arc<dyn ServerCertVerifier> = match trust.pin {
+            Some(digest) => Arc::new(Pinned {
+                digest,
+                provider: Arc::clone(&self.provider),
+            }),
+            None => Arc::new(Chained {
+                inner: self.chain(trust)?,
+                provider: Arc::clone(&self.provider),
+            }),
         };
+        let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
+            .with_safe_default_protocol_versions()
+            .map_err(UpstreamError::TlsSettings)?
+            .dangerous()
+            .with_custom_certificate_verifier(verifier)
+            .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(config)
+        let http1 = Arc::new(config.clone());
+        config.alpn_protocols.insert(0, b"h2".to_vec());
+        let both = Arc::new(config);
+        Ok(Configs { http1, both })
+    }
+
+    fn chain(&self, trust: &Trust) -> Result<Arc<WebPkiServerVerifier>, UpstreamError> {
+        let (roots, provider) = (Arc::new(self.roots(trust)?), Arc::clone(&self.provider));
+        WebPkiServerVerifier::builder_with_provider(roots, provider)
+            .build()
+            .map_err(|error| UpstreamError::TlsSettings(rustls::Error::General(error.to_string())))
     }
 
     fn roots(&self, trust: &Trust) -> Result<RootCertStore, UpstreamError> {
@@ -155,6 +196,165 @@ fn version(file: &str) -> Option<(u64, i64, i64, u64)> {
     Some((found.ino(), found.ctime(), found.ctime_nsec(), found.len()))
 }
 
+/// What was wrong with a certificate, and the pin that would accept its key.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the certificate is not accepted: {flaw:?}")]
+pub(super) struct Distrust {
+    pub(super) flaw: Flaw,
+    /// `sha256/BASE64` of the public key that was shown.
+    pub(super) pin: String,
+}
+
+/// What was wrong with a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Flaw {
+    Expired,
+    NotYetValid,
+    OtherName,
+    UnknownCa,
+    SelfSigned,
+    /// Not the pinned key.
+    OtherKey,
+    Other,
+}
+
+impl Distrust {
+    /// Finds it in what a failed handshake returned.
+    pub(super) fn of(error: &std::io::Error) -> Option<&Self> {
+        let inner = error.get_ref()?.downcast_ref::<rustls::Error>()?;
+        match inner {
+            rustls::Error::InvalidCertificate(CertificateError::Other(OtherError(why))) => {
+                why.downcast_ref()
+            }
+            _ => None,
+        }
+    }
+
+    fn because(
+        error: &rustls::Error,
+        shown: &CertificateDer<'_>,
+        provider: &CryptoProvider,
+    ) -> rustls::Error {
+        let certificate = webpki::EndEntityCert::try_from(shown).ok();
+        let by_itself = certificate
+            .as_ref()
+            .is_some_and(|found| signs_itself(found, shown, provider));
+        let flaw = match error {
+            rustls::Error::InvalidCertificate(bad) => match bad {
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    Flaw::Expired
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    Flaw::NotYetValid
+                }
+                CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. } => Flaw::OtherName,
+                CertificateError::ApplicationVerificationFailure => Flaw::OtherKey,
+                _ if by_itself => Flaw::SelfSigned,
+                CertificateError::UnknownIssuer => Flaw::UnknownCa,
+                _ => Flaw::Other,
+            },
+            _ => Flaw::Other,
+        };
+        let pin = certificate.map_or_else(String::new, |found| {
+            let digest = Sha256::digest(found.subject_public_key_info().as_ref());
+            format!("sha256/{}", STANDARD.encode(digest))
+        });
+        let why = OtherError(Arc::new(Self { flaw, pin }));
+        rustls::Error::InvalidCertificate(CertificateError::Other(why))
+    }
+}
+
+/// Whether a certificate is signed with its own key.
+fn signs_itself(
+    certificate: &webpki::EndEntityCert<'_>,
+    der: &CertificateDer<'_>,
+    provider: &CryptoProvider,
+) -> bool {
+    if certificate.issuer() != certificate.subject() {
+        return false;
+    }
+    // Certificate ::= SEQUENCE { what is signed, algorithm, BIT STRING } (RFC 5280, 4.1).
+    let signed = || {
+        let (_, inside, _) = element(der)?;
+        let (signed, _, rest) = element(inside)?;
+        let (_, _, rest) = element(rest)?;
+        let (_, bits, _) = element(rest)?;
+        Some((signed, bits.strip_prefix(&[0])?))
+    };
+    signed().is_some_and(|(message, signature)| {
+        let algorithms = provider.signature_verification_algorithms.all;
+        algorithms.iter().any(|algorithm| {
+            certificate
+                .verify_signature(*algorithm, message, signature)
+                .is_ok()
+        })
+    })
+}
+
+/// The DER element that `bytes` begin with: all of it, its contents, and what follows it.
+fn element(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let first = usize::from(*bytes.get(1)?);
+    let (start, length) = if first < 0x80 {
+        (2, first)
+    } else {
+        let count = first & 0x7f;
+        let digits = bytes.get(2..2 + count).filter(|_| count <= 4)?;
+        let length = digits
+            .iter()
+            .fold(0, |sum, digit| sum << 8 | usize::from(*digit));
+        (2 + count, length)
+    };
+    let (whole, rest) = bytes.split_at_checked(start.checked_add(length)?)?;
+    Some((whole, whole.get(start..)?, rest))
+}
+
+/// Verifies by chain, name and dates, and remembers what was wrong.
+#[derive(Debug)]
+struct Chained {
+    inner: Arc<WebPkiServerVerifier>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for Chained {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.inner
+            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            .map_err(|error| Distrust::because(&error, end_entity, &self.provider))
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner
+            .verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.inner
+            .verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.inner.supported_verify_schemes()
+    }
+}
+
 /// Accepts exactly one public key. Name, chain and dates do not matter; possession of the key does,
 /// which is what the handshake signature proves.
 #[derive(Debug)]
@@ -179,9 +379,9 @@ impl ServerCertVerifier for Pinned {
         if found == self.digest {
             Ok(ServerCertVerified::assertion())
         } else {
-            Err(rustls::Error::InvalidCertificate(
-                rustls::CertificateError::ApplicationVerificationFailure,
-            ))
+            let other = CertificateError::ApplicationVerificationFailure;
+            let error = rustls::Error::InvalidCertificate(other);
+            Err(Distrust::because(&error, end_entity, &self.provider))
         }
     }
 

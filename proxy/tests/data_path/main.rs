@@ -385,15 +385,15 @@ allow = ["* /**"]
         named.address,
         pin = upstream.pin
     ));
-    for host in [
-        "no-ca.example.com",
-        "other-name.example.com",
-        "wrong-pin.example.com",
+    for (host, expected) in [
+        ("no-ca.example.com", "upstream_tls_unknown_ca"),
+        ("other-name.example.com", "upstream_tls_wrong_name"),
+        ("wrong-pin.example.com", "upstream_tls_pin_mismatch"),
     ] {
         let mut tls = stand.tunnel(host).await;
         let answer = ask(&mut tls, &get(host, "/v1/x")).await;
         assert!(answer.starts_with("HTTP/1.1 502"), "{host}: {answer}");
-        assert_eq!(code(&answer), "upstream_tls", "{host}");
+        assert_eq!(code(&answer), expected, "{host}");
     }
     assert!(upstream.is_untouched(), "no request byte reached it");
     std::fs::write(stand.upstream_ca(), "nothing").unwrap();
@@ -636,22 +636,31 @@ async fn answers_are_stripped_and_odd_upstreams_are_502() {
 }
 
 #[tokio::test]
-async fn expect_100_continue_is_answered_by_the_gate_and_not_sent_on() {
+async fn expect_100_continue_is_the_upstreams_to_answer() {
     let (upstream, stand) = usual_stand().await;
     let mut tls = stand.tunnel(HOST).await;
-    let head = format!(
-        "POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
-    );
-    let interim = ask(&mut tls, &head).await;
-    assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
-    assert!(ask(&mut tls, "hello").await.ends_with("received 5"));
-    assert!(!upstream.text().to_ascii_lowercase().contains("expect"));
-    let refused = format!(
-        "POST /v2/x HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
-    );
+    let head = |path: &str| {
+        format!(
+            "POST {path} HTTP/1.1\r\nHost: {HOST}\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+        )
+    };
+    // One that asks for the body, and one that says nothing, as old servers do.
+    for path in ["/v1/asked", "/v1/x"] {
+        let interim = ask(&mut tls, &head(path)).await;
+        assert!(interim.starts_with("HTTP/1.1 100"), "{interim}");
+        assert!(ask(&mut tls, "hello").await.ends_with("received 5"));
+    }
+    assert!(upstream.text().contains("expect: 100-continue"));
+    let refused = ask(&mut tls, &head("/v2/x")).await;
     assert!(
-        ask(&mut tls, &refused).await.starts_with("HTTP/1.1 403"),
-        "refused without asking for the body"
+        refused.starts_with("HTTP/1.1 403"),
+        "refused without asking for the body: {refused}"
+    );
+    let mut tls = stand.tunnel(HOST).await;
+    let unwanted = ask(&mut tls, &head("/v1/unwanted")).await;
+    assert!(
+        unwanted.starts_with("HTTP/1.1 413"),
+        "the upstream's answer, and no 100 before it: {unwanted}"
     );
 }
 

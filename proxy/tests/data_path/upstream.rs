@@ -107,6 +107,21 @@ where
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
         let lower = head.to_ascii_lowercase();
         let mut received = 0;
+        let interim = b"HTTP/1.1 100 Continue\r\n\r\n";
+        if path == "/v1/asked"
+            && lower.contains("expect: 100-continue")
+            && (stream.write_all(interim).await.is_err() || stream.flush().await.is_err())
+        {
+            return;
+        }
+        if path == "/v1/unwanted" {
+            let answer = b"HTTP/1.1 413 Content Too Large\r\nContent-Length: 0\r\n\r\n";
+            // A client that is gone has its answer or does not want it.
+            let _ = stream.write_all(answer).await;
+            let _ = stream.flush().await;
+            let _ = stream.shutdown().await;
+            return;
+        }
         if let Some(length) = lower.split("content-length: ").nth(1) {
             let length: usize = length.split("\r\n").next().unwrap().parse().unwrap();
             while pending.len() < length - received {

@@ -1,0 +1,142 @@
+//! A request's body on its way out.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+
+use super::meter::{Meter, Part};
+use super::{BodyError, exact};
+use crate::strip;
+
+/// The body of a request on its way out: what inspection has read already, then the rest as it
+/// comes. It is never held in memory: a frame is counted and passed on.
+#[derive(Debug)]
+pub struct RequestBody {
+    prefix: Option<Bytes>,
+    rest: Option<Incoming>,
+    trailers: bool,
+    meter: Arc<Meter>,
+}
+
+impl RequestBody {
+    /// `prefix` is what inspection consumed of the same body; `trailers` says whether they cross.
+    pub fn new(prefix: Option<Bytes>, rest: Incoming, trailers: bool, meter: &Arc<Meter>) -> Self {
+        let body = Self {
+            prefix: prefix.filter(|bytes| !bytes.is_empty()),
+            rest: Some(rest),
+            trailers,
+            meter: Arc::clone(meter),
+        };
+        if body.is_end_stream() {
+            body.meter.finish();
+        }
+        body
+    }
+
+    /// No body at all.
+    pub fn empty(meter: &Arc<Meter>) -> Self {
+        meter.finish();
+        Self {
+            prefix: None,
+            rest: None,
+            trailers: false,
+            meter: Arc::clone(meter),
+        }
+    }
+
+    /// What has been sent of it.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.meter
+    }
+}
+
+impl Body for RequestBody {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let this = self.get_mut();
+        if this.meter.is_cut() {
+            return Poll::Ready(Some(Err(BodyError::Cut)));
+        }
+        if this.meter.is_held() {
+            if this.meter.poll_cut(Part::Request, context).is_ready() {
+                return Poll::Ready(Some(Err(BodyError::Cut)));
+            }
+            // Looked at again behind the waker, so that no release goes unheard.
+            if this.meter.is_held() {
+                return Poll::Pending;
+            }
+        }
+        if let Some(prefix) = this.prefix.take() {
+            this.meter.count_sent(prefix.len());
+            if this.is_end_stream() {
+                this.meter.finish();
+            }
+            return Poll::Ready(Some(Ok(Frame::data(prefix))));
+        }
+        let Some(rest) = &mut this.rest else {
+            return Poll::Ready(None);
+        };
+        loop {
+            let frame = match Pin::new(&mut *rest).poll_frame(context) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => {
+                    return match this.meter.poll_cut(Part::Request, context) {
+                        Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::Cut))),
+                        Poll::Pending => Poll::Pending,
+                    };
+                }
+            };
+            let frame = match frame {
+                None => {
+                    this.meter.finish();
+                    return Poll::Ready(None);
+                }
+                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Some(Ok(frame)) => frame,
+            };
+            let frame = match frame.into_data() {
+                Ok(data) => {
+                    this.meter.count_sent(data.len());
+                    Frame::data(data)
+                }
+                Err(frame) => match frame.into_trailers() {
+                    Ok(mut fields) if this.trailers => {
+                        strip::request_trailers(&mut fields);
+                        Frame::trailers(fields)
+                    }
+                    Ok(_) | Err(_) => continue,
+                },
+            };
+            if rest.is_end_stream() {
+                this.meter.finish();
+            }
+            return Poll::Ready(Some(Ok(frame)));
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.prefix.is_none() && self.rest.as_ref().is_none_or(Body::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let prefix = self.prefix.as_ref().map_or(0, exact);
+        let rest = self
+            .rest
+            .as_ref()
+            .map_or_else(|| SizeHint::with_exact(0), Body::size_hint);
+        let mut hint = SizeHint::new();
+        hint.set_lower(rest.lower().saturating_add(prefix));
+        if let Some(upper) = rest.upper().and_then(|upper| upper.checked_add(prefix)) {
+            hint.set_upper(upper);
+        }
+        hint
+    }
+}

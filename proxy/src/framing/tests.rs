@@ -1,0 +1,220 @@
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::*;
+
+const BOUNDS: Bounds = Bounds {
+    bytes: 8192,
+    fields: 20,
+};
+
+/// What passes of `bytes`, written in pieces of `step`, and what was wrong.
+async fn passed(bytes: &[u8], step: usize) -> (Vec<u8>, Option<Fault>) {
+    let (mut theirs, ours) = tokio::io::duplex(1 << 20);
+    let (mut watched, flag) = Watched::new(ours, BOUNDS);
+    let mut seen = Vec::new();
+    for piece in bytes.chunks(step) {
+        theirs.write_all(piece).await.unwrap();
+        // Whatever passes is taken at once, so that each piece is a read of its own.
+        let mut buffer = [0; 4096];
+        while let Poll::Ready(Ok(read)) = poll_once(watched.read(&mut buffer)).await {
+            if read == 0 {
+                return (seen, flag.fault());
+            }
+            seen.extend_from_slice(&buffer[..read]);
+        }
+    }
+    drop(theirs);
+    // Nobody answers here: the exchanges are over at once.
+    for _ in 0..10 {
+        drop(flag.exchanging());
+    }
+    // A broken body ends in an error.
+    let _ = watched.read_to_end(&mut seen).await;
+    (seen, flag.fault())
+}
+
+async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
+    let mut future = std::pin::pin!(future);
+    std::future::poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
+}
+
+const GOOD: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n\
+    \r\nPOST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n\n\n\n\n\n\
+    POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n3;x=y\r\na\nb\r\n0\r\nT: 1\r\n\r\n\
+    GET /\"{}?q={|}^` HTTP/1.0\r\nHost: a\r\nX:\t\xe9\r\n\r\n";
+
+#[tokio::test]
+async fn well_framed_requests_pass_unchanged_in_any_slicing() {
+    for step in [1, 2, 7, 1000] {
+        let (seen, fault) = passed(GOOD, step).await;
+        assert_eq!(fault, None, "step {step}");
+        assert_eq!(seen, GOOD, "step {step}");
+    }
+}
+
+#[tokio::test]
+async fn what_follows_a_connect_or_a_request_for_a_websocket_is_not_followed() {
+    for head in [
+        "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\n\r\n",
+    ] {
+        let mut bytes = head.as_bytes().to_vec();
+        bytes.extend_from_slice(b"\x16\x03\x01\n\n");
+        for step in [1, 1000] {
+            let (seen, fault) = passed(&bytes, step).await;
+            assert_eq!((seen.as_slice(), fault), (bytes.as_slice(), None), "{head}");
+        }
+    }
+    let other = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n\x16\x03\x01\n\n";
+    let (_, fault) = passed(other, 1000).await;
+    assert!(fault.is_some(), "control: any other upgrade is HTTP still");
+}
+
+#[tokio::test]
+async fn nothing_of_a_bad_head_passes_wherever_it_stands() {
+    let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(21));
+    let long = format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(9000));
+    let endless = format!("GET /{}", "b".repeat(9000));
+    let target = format!("GET /{} HTTP/1.1\r\n\r\n", "b".repeat(9000));
+    let bad: &[(&[u8], &str)] = &[
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\ncontent-length: 5\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 5\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: +5\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 5,5\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 0x5\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 1 2\r\n\r\n",
+            "ambiguous",
+        ),
+        (b"POST / HTTP/1.1\r\nContent-Length:\r\n\r\n", "ambiguous"),
+        (
+            b"POST / HTTP/1.1\r\nContent-Length: 18446744073709551615\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked, identity\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: xchunked\r\n\r\n",
+            "ambiguous",
+        ),
+        (
+            b"POST / HTTP/1.1\r\nTransfer-Encoding: \x0bchunked\r\n\r\n",
+            "colon",
+        ),
+        (
+            b"POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "ambiguous",
+        ),
+        (b"GET / HTTP/1.1\nHost: a\n\n", "bare line feed"),
+        (b"GET / HTTP/1.1\r\nHost: a\n\r\n", "bare line feed"),
+        (b"\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "bare line feed"),
+        (b"GET / HTTP/1.1\r\nX: a\r\n b\r\n\r\n", "folded"),
+        (b"GET / HTTP/1.1\r\n X: a\r\n\r\n", "folded"),
+        (b"GET / HTTP/1.1\r\nX : a\r\n\r\n", "colon"),
+        (b"GET / HTTP/1.1\r\nX\r\n\r\n", "colon"),
+        (b"GET / HTTP/1.1\r\n: a\r\n\r\n", "colon"),
+        (b"GET / HTTP/1.1\r\nX: a\rY: b\r\n\r\n", "colon"),
+        (b"GET / HTTP/1.1\r\nX: a\0\r\n\r\n", "colon"),
+        (b"GET /\r\n\r\n", "first line"),
+        (b"GET  / HTTP/1.1\r\n\r\n", "first line"),
+        (b"GET / x HTTP/1.1\r\n\r\n", "first line"),
+        (b"GET / HTTP/1.2\r\n\r\n", "version"),
+        (b"GET / http/1.1\r\n\r\n", "version"),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2"),
+        (b"G(T / HTTP/1.1\r\n\r\n", "method"),
+        (b"GET /\x01 HTTP/1.1\r\n\r\n", "target"),
+        (b"GET http:// HTTP/1.1\r\n\r\n", "target"),
+        (b"\x16\x03\x01\x02", "method"),
+        (b"\r\n\r\n\r\n\r\n\r\n\r\n", "empty lines"),
+        (many.as_bytes(), "fields"),
+        (long.as_bytes(), "bytes"),
+        (endless.as_bytes(), "bytes"),
+        (target.as_bytes(), "bytes"),
+    ];
+    let first = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
+    for (case, problem) in bad {
+        for before in [&b""[..], first] {
+            let bytes = [before, case].concat();
+            let mut expected = before.to_vec();
+            expected.extend_from_slice(STAND_IN);
+            for step in [1, 1000, 100_000] {
+                let shown = String::from_utf8_lossy(&bytes[..bytes.len().min(120)]);
+                let (seen, fault) = passed(&bytes, step).await;
+                let text = fault.expect("a fault").refusal().text;
+                assert!(text.contains(problem), "{shown}: {text}");
+                assert_eq!(
+                    String::from_utf8_lossy(&seen),
+                    String::from_utf8_lossy(&expected),
+                    "{shown}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_bad_chunk_breaks_its_body_off_and_is_no_head() {
+    let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";
+    for chunks in [
+        &b"2;a\nxx\r\n0\r\n\r\n"[..],
+        b"+2\r\nxx\r\n0\r\n\r\n",
+        b"x\r\n",
+        b"\r\n",
+        b"ffffffffffffffff\r\n",
+        b"0\r\nT 1\r\n\r\n",
+        b"0\r\nT: 1\n\r\n",
+    ] {
+        let bytes = [&head[..], chunks].concat();
+        for step in [1, 1000] {
+            let (seen, fault) = passed(&bytes, step).await;
+            assert_eq!(fault, Some(Fault::Ambiguous), "{chunks:?}");
+            assert!(
+                seen.starts_with(head) && !seen.ends_with(STAND_IN),
+                "{chunks:?}"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_end_waits_for_the_exchange_that_is_on() {
+    let (mut theirs, ours) = tokio::io::duplex(1024);
+    let (mut watched, flag) = Watched::new(ours, BOUNDS);
+    let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    theirs.write_all(request).await.unwrap();
+    let mut buffer = [0; 1024];
+    assert_eq!(watched.read(&mut buffer).await.unwrap(), request.len());
+    theirs.shutdown().await.unwrap();
+    assert!(poll_once(watched.read(&mut buffer)).await.is_pending());
+    drop(flag.exchanging());
+    assert_eq!(
+        watched.read(&mut buffer).await.unwrap(),
+        0,
+        "and then it comes"
+    );
+}

@@ -1,0 +1,300 @@
+//! One request on its way: a connection for it, the wait for its answer, and what may be tried again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use http::header::{self, HeaderValue};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
+use hyper::body::{Body, Incoming};
+use policy::{Permit, Route};
+use tokio::sync::Notify;
+
+use super::connection::{Connection, Sender};
+use super::pool::Key;
+use super::{Answer, Lease, Upstream, UpstreamError, Use, Wish};
+use crate::exchange::body::{Meter, RequestBody};
+
+/// Interim responses (103 and the like) taken before the final one.
+const MOST_INTERIM: u32 = 16;
+/// How long a body waits for the upstream to ask for it.
+const ASKED_FOR: Duration = Duration::from_secs(1);
+/// How often a request may begin anew.
+const MOST_TRIES: usize = 3;
+
+impl Upstream {
+    /// Sends one request, on a kept connection or a new one, and waits for the head of its answer.
+    /// The permit is consumed: what it allowed has then happened. A connection that turns out to be
+    /// closed is replaced, but only for a request of which nothing was sent, or one without a body
+    /// that may be repeated, or one without a body of which the upstream says that it has done
+    /// nothing.
+    pub async fn send(
+        &self,
+        route: &Route,
+        permit: Permit,
+        owner: &Arc<str>,
+        wish: Wish,
+        request: Request<RequestBody>,
+    ) -> Result<Answer, UpstreamError> {
+        if permit.authority() != route.authority()
+            || permit.scheme() != route.scheme()
+            || permit.injects_run_token() != route.board()
+        {
+            return Err(UpstreamError::WrongPermit);
+        }
+        let key = Key::new(owner, permit.credential(), route);
+        let sent = Arc::clone(request.body().meter());
+        let mut request = request;
+        let mut kept = self.pool.take(&key, self.offer(route, wish));
+        for tries in 1.. {
+            let (mut connection, reused) = match kept.take() {
+                Some(connection) => (connection, true),
+                None => (self.fresh(route, &key, wish).await?, false),
+            };
+            if reused && !is_ready(&mut connection).await {
+                continue;
+            }
+            let again = Again::of(&request, &connection, reused);
+            suit(&mut request, &connection, route)?;
+            match self.exchange(&mut connection, request, &sent).await {
+                Ok(response)
+                    if response.status() == StatusCode::SWITCHING_PROTOCOLS
+                        && wish != Wish::OnlyHttp1 =>
+                {
+                    return Err(UpstreamError::UnsolicitedUpgrade);
+                }
+                Ok(response) => {
+                    let lease = self.lease(connection, key, sent);
+                    return Ok(Answer { response, lease });
+                }
+                Err(Failed { unsent, error }) => {
+                    let next = match unsent {
+                        Some(unsent) if reused => Some(*unsent),
+                        Some(_) | None => again.after(&error),
+                    };
+                    match next.filter(|_| tries < MOST_TRIES) {
+                        Some(next) => request = next,
+                        None => return Err(error),
+                    }
+                }
+            }
+        }
+        Err(UpstreamError::Timeout)
+    }
+
+    /// A new connection. One of HTTP/2 is there for others as well.
+    async fn fresh(
+        &self,
+        route: &Route,
+        key: &Key,
+        wish: Wish,
+    ) -> Result<Connection, UpstreamError> {
+        let connection = self.open(route, key, wish).await?;
+        match connection.share() {
+            Some(shared) => {
+                self.pool.put(key.clone(), connection);
+                Ok(shared)
+            }
+            None => Ok(connection),
+        }
+    }
+
+    fn lease(&self, connection: Connection, key: Key, sent: Arc<Meter>) -> Lease {
+        let address = connection.address;
+        let use_of = if connection.is_http2() {
+            Use::Stream {
+                _place: connection.stream,
+            }
+        } else {
+            Use::Whole {
+                connection: Box::new(connection),
+                key: Box::new(key),
+                pool: Arc::clone(&self.pool),
+                sent,
+            }
+        };
+        Lease { use_of, address }
+    }
+
+    async fn exchange(
+        &self,
+        connection: &mut Connection,
+        mut request: Request<RequestBody>,
+        sent: &Arc<Meter>,
+    ) -> Result<Response<Incoming>, Failed> {
+        match &mut connection.sender {
+            Sender::Http1(sender) => {
+                let interim = Arc::new(Interim::default());
+                interim.watch(&mut request, sent);
+                let answer = sender.try_send_request(request);
+                self.answer(answer, &interim, sent).await
+            }
+            Sender::Http2(sender, _) => {
+                // The upstream cannot be heard asking for it, so that it is not waited for.
+                sent.release();
+                let answer = sender.try_send_request(request);
+                self.answer(answer, &Interim::default(), sent).await
+            }
+        }
+    }
+
+    async fn answer(
+        &self,
+        answer: impl Future<
+            Output = Result<
+                Response<Incoming>,
+                hyper::client::conn::TrySendError<Request<RequestBody>>,
+            >,
+        >,
+        interim: &Interim,
+        sent: &Meter,
+    ) -> Result<Response<Incoming>, Failed> {
+        tokio::pin!(answer);
+        let mut progress = sent.sent();
+        loop {
+            let patience = if sent.is_held() {
+                ASKED_FOR
+            } else {
+                self.settings.response_timeout
+            };
+            tokio::select! {
+                biased;
+                done = &mut answer => return done.map_err(|mut failed| Failed {
+                    unsent: failed.take_message().map(Box::new),
+                    error: UpstreamError::Http(failed.into_error()),
+                }),
+                () = interim.flood.notified() => return Err(UpstreamError::InterimFlood.into()),
+                () = tokio::time::sleep(patience) => {
+                    if sent.is_held() {
+                        sent.release();
+                        continue;
+                    }
+                    if sent.sent() == progress {
+                        return Err(UpstreamError::Timeout.into());
+                    }
+                    progress = sent.sent();
+                }
+            }
+        }
+    }
+}
+
+/// The interim responses to one request.
+#[derive(Debug, Default)]
+struct Interim {
+    count: AtomicU32,
+    flood: Notify,
+}
+
+impl Interim {
+    /// Counts them, and lets the body go when the upstream asks for it.
+    fn watch(self: &Arc<Self>, request: &mut Request<RequestBody>, sent: &Arc<Meter>) {
+        let (this, sent) = (Arc::clone(self), Arc::clone(sent));
+        if sent.is_held() {
+            let asks = HeaderValue::from_static("100-continue");
+            request.headers_mut().insert(header::EXPECT, asks);
+        }
+        hyper::ext::on_informational(request, move |response| {
+            if response.status() == StatusCode::CONTINUE {
+                sent.release();
+            }
+            if this.count.fetch_add(1, Ordering::Relaxed) + 1 > MOST_INTERIM {
+                this.flood.notify_one();
+            }
+        });
+    }
+}
+
+/// A request that did not succeed, and itself if nothing of it was sent.
+struct Failed {
+    unsent: Option<Box<Request<RequestBody>>>,
+    error: UpstreamError,
+}
+
+impl From<UpstreamError> for Failed {
+    fn from(error: UpstreamError) -> Self {
+        Self {
+            unsent: None,
+            error,
+        }
+    }
+}
+
+/// A copy of a request without a body, and when it may be sent a second time.
+struct Again {
+    copy: Option<Request<RequestBody>>,
+    harmless: bool,
+    reused: bool,
+    http2: bool,
+}
+
+impl Again {
+    fn of(request: &Request<RequestBody>, connection: &Connection, reused: bool) -> Self {
+        let harmless = matches!(
+            *request.method(),
+            Method::GET | Method::HEAD | Method::OPTIONS
+        );
+        let http2 = connection.is_http2();
+        let copied = request.body().is_end_stream() && (http2 || (reused && harmless));
+        Self {
+            copy: copied.then(|| copy(request)),
+            harmless,
+            reused,
+            http2,
+        }
+    }
+
+    /// The copy, if the request may be sent again after `error`: nothing was done with it, or
+    /// doing it twice is harmless and the connection may just have been old.
+    fn after(self, error: &UpstreamError) -> Option<Request<RequestBody>> {
+        let untouched = self.http2 && error.is_refused_stream();
+        let stale = self.harmless && (self.reused || (self.http2 && error.is_going_away()));
+        let broken = matches!(error, UpstreamError::Http(_));
+        self.copy.filter(|_| broken && (untouched || stale))
+    }
+}
+
+fn copy(request: &Request<RequestBody>) -> Request<RequestBody> {
+    let mut copy = Request::new(RequestBody::empty(request.body().meter()));
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.version_mut() = request.version();
+    *copy.headers_mut() = request.headers().clone();
+    copy
+}
+
+async fn is_ready(connection: &mut Connection) -> bool {
+    match &mut connection.sender {
+        Sender::Http1(sender) => sender.ready().await.is_ok(),
+        Sender::Http2(sender, _) => sender.ready().await.is_ok(),
+    }
+}
+
+/// Puts the request into the form of the connection's protocol. The authority is the route's in
+/// either.
+fn suit(
+    request: &mut Request<RequestBody>,
+    connection: &Connection,
+    route: &Route,
+) -> Result<(), UpstreamError> {
+    let http2 = connection.is_http2();
+    if !http2 && request.uri().authority().is_none() {
+        return Ok(());
+    }
+    let authority = route.authority().host_header(route.scheme());
+    let mut uri = http::uri::Parts::default();
+    uri.path_and_query = request.uri().path_and_query().cloned();
+    if http2 {
+        uri.scheme = route.scheme().as_str().parse().ok();
+        uri.authority = authority.parse().ok();
+        *request.version_mut() = Version::HTTP_2;
+        request.headers_mut().remove(header::HOST);
+        request.headers_mut().remove(header::CONNECTION);
+    } else {
+        *request.version_mut() = Version::HTTP_11;
+        let host = HeaderValue::from_str(&authority).map_err(|_| UpstreamError::ServerName)?;
+        request.headers_mut().insert(header::HOST, host);
+    }
+    *request.uri_mut() = Uri::from_parts(uri).map_err(|_| UpstreamError::ServerName)?;
+    Ok(())
+}
