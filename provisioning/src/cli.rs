@@ -14,13 +14,14 @@ use nix::unistd::geteuid;
 
 use crate::instance::Instance;
 use crate::layout::Layout;
-use crate::{dispatch, down, output, service, status, supervise, up};
+use crate::{dispatch, down, output, prove, service, status, supervise, up};
 
 const EXAMPLES: &str = "\
 Examples:
   portcullis up                                        make this host a Portcullis and prove it
   portcullis up --repo me/web --github-token-file F    the same against github.com
   portcullis status --json                             what runs, for a script
+  portcullis prove                                     try everything that must fail
   portcullis exec --policy FILE -- git push            one command behind the gate
   portcullis ticket timeline T-1                       everything that happened for a ticket
   portcullis down --purge                              remove all of it";
@@ -42,6 +43,8 @@ enum Command {
     Status(StatusArgs),
     /// Stop the services and remove the boundary; with --purge remove everything
     Down(DownArgs),
+    /// Try everything that must fail, and say whether the boundary holds
+    Prove(prove::command::ProveArgs),
     /// Keep one service running where systemd is not process 1 (used by `up`)
     Supervise(SuperviseArgs),
     /// Print the manual page
@@ -152,6 +155,15 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    if let Command::Prove(arguments) = cli.command {
+        return match prove::command::execute(arguments, &default_prefix()) {
+            Ok(code) => code,
+            Err(error) => {
+                output::error(&error);
+                ExitCode::from(2)
+            }
+        };
+    }
     match execute(cli.command) {
         Ok(yes) => ExitCode::from(u8::from(!yes)),
         Err(error) => {
@@ -205,6 +217,8 @@ fn execute(command: Command) -> Outcome {
             )?;
             Ok(true)
         }
+        // Its three answers are given before.
+        Command::Prove(_) => Ok(false),
         Command::Supervise(arguments) => {
             need_root("supervise")?;
             let instance = arguments.place.open()?;
@@ -292,7 +306,15 @@ mod tests {
     fn the_command_line_is_consistent_and_lists_every_command() {
         command().debug_assert();
         let help = command().render_help().to_string();
-        for word in ["up", "status", "down", "supervise", "man", "completions"] {
+        for word in [
+            "up",
+            "status",
+            "down",
+            "prove",
+            "supervise",
+            "man",
+            "completions",
+        ] {
             assert!(help.contains(&format!("\n  {word} ")), "{word}: {help}");
         }
         for entry in dispatch::TABLE {

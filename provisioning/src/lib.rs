@@ -20,6 +20,7 @@ pub mod layout;
 pub mod manifest;
 pub mod output;
 pub mod process;
+pub mod prove;
 pub mod ready;
 pub mod service;
 pub mod site;

@@ -1,0 +1,388 @@
+//! What this machine itself offers: sockets, files, programs, the packet filter, the gate.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::unistd::{Group, Uid, User, getgid, getgroups, setuid};
+
+use crate::process::SEARCH_PATH;
+use crate::prove::task::{Outcome, Report, Task};
+
+/// Groups whose members become root by one command, or read and write what root keeps.
+const AS_GOOD_AS_ROOT: [&str; 14] = [
+    "adm",
+    "containerd",
+    "disk",
+    "docker",
+    "incus",
+    "incus-admin",
+    "kmem",
+    "libvirt",
+    "lxd",
+    "podman",
+    "root",
+    "shadow",
+    "sudo",
+    "wheel",
+];
+/// How long a program that runs others may take to refuse.
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(4);
+
+/// The set-user-id `ping`.
+pub(super) fn ping(task: &Task) -> Report {
+    let Some(address) = task.address else {
+        return Report::new(Outcome::Unable, "the attempt names no address");
+    };
+    let seconds = task.patience_ms.div_ceil(1000).max(1).to_string();
+    let address = address.to_string();
+    match program(&[
+        "ping", "-n", "-q", "-c", "2", "-i", "0.3", "-w", &seconds, &address,
+    ]) {
+        Ok(Some(_)) => Report::new(Outcome::Answered, ""),
+        Ok(None) => Report::new(Outcome::Sent, ""),
+        Err(error) => Report::of_error(&error),
+    }
+}
+
+/// Any message: the kernel judges the sender before it looks at what is wanted, so that reading is refused as changing is.
+pub(super) fn netlink(task: &Task) -> Report {
+    let table = task.names.first().map_or("portcullis", String::as_str);
+    match nftables::netlink::observe(table) {
+        Ok(_) => Report::new(Outcome::Granted, "the packet filter answers"),
+        Err(nftables::netlink::NetlinkError::NotPermitted { .. }) => Report {
+            errno: Some("EPERM".to_owned()),
+            ..Report::new(Outcome::Refused, "")
+        },
+        Err(error) => Report::new(Outcome::Unable, crate::output::chain(&error)),
+    }
+}
+
+/// Whether somebody answers at a unix socket.
+///
+/// # Errors
+/// What the kernel said.
+pub fn connects(path: &Path) -> io::Result<()> {
+    match UnixStream::connect(path) {
+        // The other kind of socket.
+        Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EPROTOTYPE as i32) => {
+            UnixDatagram::unbound()?.connect(path)
+        }
+        other => other.map(drop),
+    }
+}
+
+pub(super) fn connect_paths(task: &Task) -> Report {
+    each(task, |path| connects(path))
+}
+
+pub(super) fn files(task: &Task, write: bool) -> Report {
+    each(task, |path| open(path, write))
+}
+
+/// Tries each path. Granted when one is open, else the hardest refusal.
+fn each(task: &Task, run: impl Fn(&Path) -> io::Result<()>) -> Report {
+    let mut report = Report::new(Outcome::Absent, "");
+    for path in &task.paths {
+        match run(path) {
+            Ok(()) => report.found.push(path.display().to_string()),
+            Err(error) => {
+                let one = Report::of_error(&error);
+                if one.outcome != Outcome::Absent && report.outcome == Outcome::Absent {
+                    report = Report {
+                        found: report.found,
+                        detail: path.display().to_string(),
+                        ..one
+                    };
+                }
+            }
+        }
+    }
+    if !report.found.is_empty() {
+        report.outcome = Outcome::Granted;
+        report.errno = None;
+        report.detail.clear();
+    }
+    report
+}
+
+/// Opens, and changes nothing: a directory is listed, or tried with a file that is removed again.
+fn open(path: &Path, write: bool) -> io::Result<()> {
+    if path.is_dir() {
+        if !write {
+            return fs::read_dir(path).map(drop);
+        }
+        let mine = path.join(format!(".portcullis-prove-{}", std::process::id()));
+        OpenOptions::new()
+            .create_new(true)
+            .write(true)
+            .open(&mine)?;
+        return fs::remove_file(mine);
+    }
+    OpenOptions::new()
+        .read(!write)
+        .append(write)
+        .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
+        .open(path)
+        .map(drop)
+}
+
+/// Asks the control socket how the gate is.
+pub(super) fn control_socket(task: &Task) -> Report {
+    let Some(path) = task.paths.first() else {
+        return Report::new(Outcome::Unable, "the attempt names no socket");
+    };
+    let request = "GET /v1/status HTTP/1.1\r\nHost: gate\r\nConnection: close\r\n\r\n";
+    match ask(path, request, task.patience_ms) {
+        Err(error) => Report::of_error(&error),
+        Ok(answer) => {
+            let line = answer.lines().next().unwrap_or("closed without an answer");
+            let granted = line
+                .split(' ')
+                .nth(1)
+                .is_some_and(|code| code.starts_with('2'));
+            let outcome = if granted {
+                Outcome::Granted
+            } else {
+                Outcome::Refused
+            };
+            Report::new(outcome, line)
+        }
+    }
+}
+
+/// One request through the gate: `names[0]` is the request line's method and target, the rest are fields.
+pub(super) fn gate_request(task: &Task) -> Report {
+    let (Some(path), Some((line, fields))) = (task.paths.first(), task.names.split_first()) else {
+        return Report::new(Outcome::Unable, "the attempt names no socket");
+    };
+    let mut request = format!("{line} HTTP/1.1\r\n");
+    for field in fields {
+        request.push_str(&format!("{field}\r\n"));
+    }
+    request.push_str("Connection: close\r\n\r\n");
+    match ask(path, &request, task.patience_ms) {
+        Err(error) => Report::of_error(&error),
+        Ok(answer) => {
+            let line = answer.lines().next().unwrap_or("closed without an answer");
+            let code = line.split(' ').nth(1).unwrap_or_default();
+            let outcome = if code.starts_with('2') {
+                Outcome::Answered
+            } else {
+                Outcome::Refused
+            };
+            Report {
+                found: vec![code.to_owned()],
+                ..Report::new(outcome, line)
+            }
+        }
+    }
+}
+
+fn ask(path: &Path, request: &str, patience_ms: u64) -> io::Result<String> {
+    let mut stream = UnixStream::connect(path)?;
+    let patience = Some(Duration::from_millis(patience_ms));
+    stream.set_read_timeout(patience)?;
+    stream.set_write_timeout(patience)?;
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    // An answer cut short is judged by what came.
+    match stream.take(64 << 10).read_to_end(&mut answer) {
+        Err(error) if answer.is_empty() => Err(error),
+        _ => Ok(String::from_utf8_lossy(&answer).into_owned()),
+    }
+}
+
+/// Variables of this process that match, unless their value is the placeholder that agents get instead of a secret.
+pub(super) fn environment(task: &Task) -> Report {
+    let own: Vec<(String, String)> = std::env::vars_os()
+        .map(|(name, value)| {
+            let text = |os: std::ffi::OsString| os.to_string_lossy().into_owned();
+            (text(name), text(value))
+        })
+        .collect();
+    let found = telling(&own, &task.names);
+    let outcome = if found.is_empty() {
+        Outcome::Absent
+    } else {
+        Outcome::Granted
+    };
+    Report {
+        found,
+        ..Report::new(outcome, "")
+    }
+}
+
+/// The names of the variables that match one of the patterns and hold more than a placeholder.
+#[must_use]
+pub fn telling(variables: &[(String, String)], patterns: &[String]) -> Vec<String> {
+    let matches = |name: &str, pattern: &String| match pattern.split_once('*') {
+        Some((head, tail)) => {
+            name.len() >= head.len() + tail.len() && name.starts_with(head) && name.ends_with(tail)
+        }
+        None => name == pattern,
+    };
+    variables
+        .iter()
+        .filter(|(_, value)| !value.is_empty() && !value.contains("portcullis"))
+        .filter(|(name, _)| patterns.iter().any(|pattern| matches(name, pattern)))
+        .map(|(name, _)| name.clone())
+        .collect()
+}
+
+pub(super) fn become_user(uid: u32) -> Report {
+    match setuid(Uid::from_raw(uid)) {
+        Ok(()) => Report::new(Outcome::Granted, format!("became uid {uid}")),
+        Err(error) => Report::of_error(&error.into()),
+    }
+}
+
+/// The groups this process is in.
+pub(super) fn groups() -> Report {
+    let mut own = getgroups().unwrap_or_default();
+    own.push(getgid());
+    let names = own
+        .into_iter()
+        .filter_map(|gid| Group::from_gid(gid).ok().flatten())
+        .map(|group| group.name);
+    dangerous(names)
+}
+
+/// The groups an account is given when it logs in.
+#[must_use]
+pub fn groups_as_good_as_root(uid: u32) -> Report {
+    let Some(user) = User::from_uid(Uid::from_raw(uid)).ok().flatten() else {
+        return Report::new(Outcome::Absent, "it has no account, and so no groups");
+    };
+    let text = fs::read_to_string("/etc/group").unwrap_or_default();
+    let listed = text.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let name = fields.next()?;
+        let member = fields.nth(2)?.split(',').any(|member| member == user.name);
+        member.then(|| name.to_owned())
+    });
+    let primary = Group::from_gid(user.gid)
+        .ok()
+        .flatten()
+        .map(|group| group.name);
+    dangerous(listed.chain(primary))
+}
+
+fn dangerous(names: impl Iterator<Item = String>) -> Report {
+    let found: Vec<String> = names
+        .filter(|name| AS_GOOD_AS_ROOT.contains(&name.as_str()))
+        .collect();
+    let outcome = if found.is_empty() {
+        Outcome::Absent
+    } else {
+        Outcome::Granted
+    };
+    Report {
+        found,
+        ..Report::new(outcome, "")
+    }
+}
+
+/// Programs that run another one as root, without a password.
+pub(super) fn elevate(_: &Task) -> Report {
+    let mut report = Report::new(Outcome::Absent, "none of them is here");
+    for words in [
+        &["sudo", "-n", "id", "-u"][..],
+        &["doas", "-n", "id", "-u"],
+        &["pkexec", "--disable-internal-agent", "id", "-u"],
+        &["su", "root", "-c", "id -u"],
+        &["runuser", "-u", "root", "--", "id", "-u"],
+        &[
+            "systemd-run",
+            "--quiet",
+            "--wait",
+            "--pipe",
+            "--no-ask-password",
+            "id",
+            "-u",
+        ],
+    ] {
+        match program(words) {
+            Ok(Some(said)) if said.trim() == "0" => report.found.push(words[0].to_owned()),
+            Ok(_) if report.outcome == Outcome::Absent => {
+                report = Report {
+                    found: report.found,
+                    ..Report::new(Outcome::Refused, format!("{} and the like", words[0]))
+                };
+            }
+            _ => {}
+        }
+    }
+    if !report.found.is_empty() {
+        report.outcome = Outcome::Granted;
+        report.detail = "ran a program as root".to_owned();
+    }
+    report
+}
+
+/// What it wrote, if it succeeded in time.
+fn program(words: &[&str]) -> io::Result<Option<String>> {
+    let mut child = Command::new(words[0])
+        .args(&words[1..])
+        .env_clear()
+        .env("PATH", SEARCH_PATH)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()?;
+    let deadline = Instant::now() + PROGRAM_PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            let mut said = String::new();
+            if let Some(mut output) = child.stdout.take() {
+                output.read_to_string(&mut said)?;
+            }
+            return Ok(status.success().then_some(said));
+        }
+        if Instant::now() > deadline {
+            // A program that runs as somebody else may not be ours to kill; it waits for a password that never comes.
+            if child.kill().is_ok() {
+                child.wait()?;
+            }
+            return Ok(None);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placeholder_is_no_credential_and_a_wildcard_is_a_suffix() {
+        let variables = [
+            ("GITHUB_TOKEN", "ghp_x"),
+            ("OPENAI_API_KEY", "injected-by-portcullis"),
+            ("MY_SECRET", "s"),
+            ("PATH", "/bin"),
+        ]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let patterns = ["GITHUB_TOKEN", "*_API_KEY", "*_SECRET"].map(str::to_owned);
+        assert_eq!(
+            telling(&variables, &patterns),
+            ["GITHUB_TOKEN", "MY_SECRET"]
+        );
+    }
+
+    #[test]
+    fn files_that_open_are_found_and_missing_ones_are_absent() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut task = Task::new(crate::prove::kind::Kind::FileReadable, 100);
+        task.paths = vec![dir.path().join("none")];
+        assert_eq!(files(&task, false).outcome, Outcome::Absent);
+        task.paths.push(dir.path().to_owned());
+        assert_eq!(files(&task, true).outcome, Outcome::Granted);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+}

@@ -1,0 +1,135 @@
+//! A run at the live gate for the time of the proof: a policy of our own that lists the outside peer and nothing else.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::IpAddr;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::kind::Kind;
+use super::task::Task;
+use crate::instance::Instance;
+
+/// Where the peer listens for what the gate forwards.
+pub const PORT: u16 = 80;
+const HOST: &str = "prove.portcullis.test";
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// An open run. Dropping it closes it.
+#[derive(Debug)]
+pub struct GateRun {
+    control: PathBuf,
+    socket: PathBuf,
+    id: String,
+    /// The address of the peer that the policy lists.
+    pub at: IpAddr,
+}
+
+impl GateRun {
+    /// Opens a run for that uid.
+    ///
+    /// # Errors
+    /// Why the gate did not open it, in words.
+    pub fn open(instance: &Instance, uid: u32, at: IpAddr) -> Result<Self, String> {
+        let control = instance.layout.control_socket();
+        let id = format!("prove-{}", std::process::id());
+        let policy = format!(
+            "version = 1\n\n[[service]]\nid = \"prove\"\nkind = \"http\"\nhost = \"{HOST}\"\nscheme = \"http\"\n\
+             port = {PORT}\naddress = \"{at}:{PORT}\"\nallow = [\"GET /**\"]\nwhy = \"portcullis prove\"\n"
+        );
+        let body = json!({
+            "grant": {"company": "local", "agent": "prove", "ticket": null, "run": id, "profile": "default"},
+            "epoch": 1,
+            "peer_uids": {"first": uid, "count": 1},
+            "lease_seconds": 300,
+            "policy": policy,
+        });
+        let opened = call(
+            &control,
+            "PUT",
+            &format!("/v1/runs/{id}"),
+            &body.to_string(),
+        )
+        .map_err(|error| format!("the gate's control socket: {error}"))?;
+        let socket = serde_json::from_str::<Value>(&opened.1)
+            .ok()
+            .filter(|_| opened.0 == 200)
+            .and_then(|answer| answer["socket"].as_str().map(PathBuf::from));
+        let Some(socket) = socket else {
+            return Err(format!(
+                "the gate opened no run: {} {}",
+                opened.0,
+                opened.1.trim()
+            ));
+        };
+        Ok(Self {
+            control,
+            socket,
+            id,
+            at,
+        })
+    }
+
+    /// The URL of a listed place.
+    #[must_use]
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{HOST}/{path}")
+    }
+
+    /// A request through the run's socket.
+    #[must_use]
+    pub fn request(&self, url: &str, headers: &[String]) -> Task {
+        let authority = url
+            .trim_start_matches("http://")
+            .split('/')
+            .next()
+            .unwrap_or_default();
+        let mut names = vec![format!("GET {url}"), format!("Host: {authority}")];
+        names.extend(headers.iter().cloned());
+        Task {
+            paths: vec![self.socket.clone()],
+            names,
+            ..Task::new(Kind::GateListed, 10_000)
+        }
+    }
+}
+
+impl Drop for GateRun {
+    fn drop(&mut self) {
+        // A gate that is gone has forgotten the run; otherwise its lease ends it.
+        let _ = call(
+            &self.control,
+            "DELETE",
+            &format!("/v1/runs/{}?epoch=1", self.id),
+            "",
+        );
+    }
+}
+
+/// Status and body of one request to the control socket.
+fn call(
+    socket: &std::path::Path,
+    method: &str,
+    path: &str,
+    body: &str,
+) -> io::Result<(u16, String)> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let head = format!(
+        "{method} {path} HTTP/1.1\r\nHost: gate\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Connection: close\r\n\r\n",
+        body.len()
+    );
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .unwrap_or((answer.as_str(), ""));
+    let code = head.split(' ').nth(1).and_then(|code| code.parse().ok());
+    Ok((code.unwrap_or(0), body.to_owned()))
+}

@@ -1,0 +1,273 @@
+//! A whole run by root: attempts side by side, each beside its control, judged by what the outside peer saw.
+
+mod local;
+mod loopback;
+mod wired;
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nftables::counters::Counters;
+
+use super::case::{self, Case};
+use super::gate_run::GateRun;
+use super::kind::{Kind, Must};
+use super::list::List;
+use super::peer::{Peer, PeerError};
+use super::spawn;
+use super::subject::Subject;
+use super::task::{Outcome, Report, Task};
+use super::verdict::{Control, Judged, Status, Verdict};
+
+/// How long a refused attempt is given; a refusal is told at once, or judged by the peer's silence.
+const PATIENCE_MS: u64 = 1500;
+/// How long what must succeed may take on a busy machine.
+const LONG_PATIENCE_MS: u64 = 10_000;
+/// Attempts side by side.
+const WORKERS: usize = 8;
+
+/// Which control stands for an attempt.
+pub(super) type ControlKey = (Kind, bool, u16);
+
+/// One run.
+#[derive(Debug)]
+pub struct Run<'a> {
+    subject: &'a Subject,
+    peer: Peer,
+    cases: Vec<Case>,
+    gate_run: Result<GateRun, String>,
+    controls: Mutex<HashMap<ControlKey, Control>>,
+    /// Where each case aims, so that a second round aims there again: target, and the source it claims.
+    targets: Mutex<HashMap<String, (IpAddr, Option<IpAddr>)>>,
+    before: Option<Counters>,
+    /// Why the wire carries nothing, per protocol, if it does not.
+    dead: [Option<String>; 2],
+}
+
+impl<'a> Run<'a> {
+    /// Makes the outside peer and opens a run at the gate, if there is one.
+    ///
+    /// # Errors
+    /// When there can be no outside peer.
+    pub fn prepare(subject: &'a Subject, list: &List) -> Result<Self, PeerError> {
+        let peer = Peer::start()?;
+        let cases = case::unfold(&list.proofs, subject);
+        let wants_gate = cases.iter().any(|case| {
+            matches!(
+                case.proof.kind,
+                Kind::GateListed | Kind::GateUnlisted | Kind::GateHeaders
+            )
+        });
+        let gate_run = match &subject.instance {
+            Some(instance) if wants_gate => {
+                let at = peer.address(false)?;
+                peer.listen(at, &[], &[], &[super::gate_run::PORT])?;
+                GateRun::open(instance, subject.agent.uid, at)
+            }
+            _ => Err("no instance of Portcullis is here".to_owned()),
+        };
+        let mut run = Self {
+            subject,
+            peer,
+            cases,
+            gate_run,
+            controls: Mutex::default(),
+            targets: Mutex::default(),
+            before: None,
+            dead: [None, None],
+        };
+        run.warm_up()?;
+        run.before = run.counters();
+        Ok(run)
+    }
+
+    /// Every proof once. With the gate down, those that are meant for it.
+    #[must_use]
+    pub fn round(&self, gate_down: bool) -> Vec<Verdict> {
+        let chosen: Vec<&Case> = self
+            .cases
+            .iter()
+            .filter(|case| !gate_down || case.proof.without_gate && !needs_gate(case.proof.kind))
+            .collect();
+        let slots: Vec<Mutex<Option<Verdict>>> = chosen.iter().map(|_| Mutex::new(None)).collect();
+        // What shares the gate's port, or counts what the others did, comes after them, one by one.
+        let (late, early): (Vec<usize>, Vec<usize>) =
+            (0..chosen.len()).partition(|index| is_late(chosen[*index].proof.kind));
+        let work = |index: usize| {
+            let verdict = self.verdict(chosen[index], gate_down);
+            if let Ok(mut slot) = slots[index].lock() {
+                *slot = Some(verdict);
+            }
+        };
+        let next = AtomicUsize::new(0);
+        thread::scope(|scope| {
+            for _ in 0..WORKERS.min(early.len()) {
+                scope.spawn(|| {
+                    while let Some(index) = early.get(next.fetch_add(1, Ordering::SeqCst)) {
+                        work(*index);
+                    }
+                });
+            }
+        });
+        late.into_iter().for_each(work);
+        let verdict = |slot: Mutex<Option<Verdict>>| slot.into_inner().ok().flatten();
+        slots.into_iter().filter_map(verdict).collect()
+    }
+
+    fn verdict(&self, case: &Case, gate_down: bool) -> Verdict {
+        let began = Instant::now();
+        let (status, saw) = self.judge(case);
+        Verdict {
+            id: if gate_down {
+                format!("{}/gate-down", case.id)
+            } else {
+                case.id.clone()
+            },
+            must: case.proof.must,
+            status,
+            tried: case.tried(),
+            reason: case.proof.reason.clone(),
+            saw,
+            gate_down,
+            ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn judge(&self, case: &Case) -> Judged {
+        let kind = case.proof.kind;
+        if kind.has_family()
+            && case.six
+            && let Some(why) = self.peer.without_six()
+        {
+            return no_six(why);
+        }
+        if kind.aims_at_peer() {
+            return self.at_peer(case);
+        }
+        match kind {
+            Kind::Inbound => self.inbound(case),
+            Kind::Neighbour => self.neighbour(case),
+            Kind::Finish => self.finish(case),
+            Kind::LoopbackTcp | Kind::LoopbackUdp => self.loopback(case),
+            Kind::GatePort => self.gate_port(case),
+            Kind::GateAway => self.gate_away(case),
+            Kind::Squat => self.squat(case),
+            Kind::Counted => self.counted(case),
+            _ => self.local(case),
+        }
+    }
+
+    fn task(&self, case: &Case) -> Task {
+        let patience = match case.proof.must {
+            Must::Fail => PATIENCE_MS,
+            Must::Succeed => LONG_PATIENCE_MS,
+        };
+        Task {
+            port: case.port,
+            inside: case.proof.inside,
+            ..Task::new(case.proof.kind, patience)
+        }
+    }
+
+    /// The gate's user reaches the peer over both protocols: neighbours are known from here on, and what does not work is
+    /// said once instead of for every attempt.
+    fn warm_up(&mut self) -> Result<(), PeerError> {
+        for six in [false, true] {
+            if six && self.peer.without_six().is_some() {
+                continue;
+            }
+            let address = self.peer.address(six)?;
+            self.peer.listen(address, &[], &[7], &[])?;
+            let task = Task {
+                address: Some(address),
+                port: 7,
+                ..Task::new(Kind::Udp, LONG_PATIENCE_MS)
+            };
+            let report = spawn::attempt(Some(self.subject.gate), &task);
+            if report.outcome != Outcome::Answered {
+                let text = format!(
+                    "uid {} did not reach the outside peer: {}",
+                    self.subject.gate.uid,
+                    report.words()
+                );
+                self.dead[usize::from(six)] = Some(text);
+            }
+        }
+        Ok(())
+    }
+
+    fn counters(&self) -> Option<Counters> {
+        nftables::counters::read(&self.subject.table, &self.subject.accounts)
+            .ok()
+            .flatten()
+    }
+
+    fn counted(&self, case: &Case) -> Judged {
+        let Some(now) = self.counters() else {
+            let text = format!(
+                "there is no table {} whose counters could be read",
+                self.subject.table
+            );
+            return (Status::Broken, text);
+        };
+        let uid = case.identity.map_or(0, |identity| identity.uid);
+        let packets = |counters: &Counters| {
+            let user = counters.users.iter().find(|user| user.uid == uid);
+            let total = counters.totals.iter().find(|total| total.name == "refused");
+            (
+                user.map_or(0, |user| user.packets),
+                total.map_or(0, |total| total.packets),
+            )
+        };
+        let before = self.before.as_ref().map_or((0, 0), packets);
+        let after = packets(&now);
+        let text = format!(
+            "refusals of uid {uid} rose from {} to {}, of all from {} to {}",
+            before.0, after.0, before.1, after.1
+        );
+        let grew = after.0 > before.0 && after.1 > before.1;
+        (if grew { Status::Holds } else { Status::Broken }, text)
+    }
+}
+
+fn needs_gate(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::GateListed
+            | Kind::GateUnlisted
+            | Kind::GateHeaders
+            | Kind::ControlSocket
+            | Kind::ProcessMemory
+    )
+}
+
+fn is_late(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::GatePort
+            | Kind::GateAway
+            | Kind::Squat
+            | Kind::Counted
+            | Kind::Neighbour
+            | Kind::Finish
+    )
+}
+
+fn no_six(why: &str) -> Judged {
+    (
+        Status::NotApplicable,
+        format!("this machine has no IPv6: {why}"),
+    )
+}
+
+/// A deadline for what the peer hears.
+const HEARS: Duration = Duration::from_secs(10);
+
+/// What an attempt that is not for this run means.
+fn nothing(report: &Report) -> bool {
+    report.outcome == Outcome::Absent
+}

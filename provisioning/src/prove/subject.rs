@@ -1,0 +1,208 @@
+//! What is put to the proof: the boundary that is configured here, the users it names, and the instance around it.
+
+use std::path::{Path, PathBuf};
+
+use nftables::accounts::{Accounts, AccountsError, UidRange};
+use nftables::config::{Config, Scope, User};
+use nftables::diagnostics::Diagnostics;
+use nftables::ruleset::{Elements, Ruleset};
+use thiserror::Error;
+
+use super::identity::Identity;
+use super::kind::OnlyIn;
+use crate::instance::Instance;
+use crate::site::Site;
+
+#[derive(Debug, Error)]
+pub enum SubjectError {
+    #[error(transparent)]
+    Config(#[from] Diagnostics),
+    #[error(transparent)]
+    Accounts(#[from] AccountsError),
+    #[error("uid {0} is the gate's, and no agent's\n  hint: --agent names the uid of an agent")]
+    AgentIsGate(u32),
+    #[error("uid 0 is no agent's\n  hint: --agent names the uid of an agent")]
+    AgentIsRoot,
+}
+
+/// Who and what there is.
+#[derive(Debug)]
+pub struct Subject {
+    pub scope: OnlyIn,
+    /// The boundary's table.
+    pub table: String,
+    pub gate: Identity,
+    pub gate_port: u16,
+    /// The uids that are shut; empty in scope `guest`, where all but the gate's are.
+    pub ranges: Vec<UidRange>,
+    pub agent: Identity,
+    pub stranger: Identity,
+    pub accounts: Accounts,
+    pub instance: Option<Instance>,
+    pub by_systemd: bool,
+}
+
+impl Subject {
+    /// Reads the boundary's configuration, of a file or of an instance, and chooses the users of the attempts.
+    ///
+    /// # Errors
+    /// When the configuration is wrong, or the agent that was asked for cannot be one.
+    pub fn open(
+        file: &Path,
+        instance: Option<Instance>,
+        agent: Option<u32>,
+    ) -> Result<Self, SubjectError> {
+        let config = Config::load(file)?;
+        let accounts = Accounts::load()?;
+        let ruleset = Ruleset::build(&config, &accounts, jiff::Timestamp::now())?;
+        let gate = match &config.proxy.value {
+            User::Uid(uid) => Some(*uid),
+            User::Name(name) => accounts.uid_of(name),
+        };
+        // `Ruleset::build` fails without the gate's user.
+        let gate = gate.unwrap_or(u32::MAX);
+        let ranges: Vec<UidRange> = ruleset
+            .sets
+            .iter()
+            .find_map(|set| match &set.elements {
+                Elements::Intervals(ranges) => Some(ranges.clone()),
+                Elements::Dynamic { .. } => None,
+            })
+            .unwrap_or_default();
+        let agent = match agent {
+            Some(0) => return Err(SubjectError::AgentIsRoot),
+            Some(uid) if uid == gate => return Err(SubjectError::AgentIsGate(uid)),
+            Some(uid) => uid,
+            None => choose_agent(&ranges, gate),
+        };
+        let shut = |uid: u32| {
+            uid == gate || uid == agent || ranges.iter().any(|range| range.contains(uid))
+        };
+        let stranger = (2_000_000_000..)
+            .find(|uid| !shut(*uid))
+            .unwrap_or(2_000_000_000);
+        Ok(Self {
+            scope: match config.scope {
+                Scope::Agents => OnlyIn::Agents,
+                Scope::Guest => OnlyIn::Guest,
+            },
+            table: config.table,
+            gate: Identity::of(gate),
+            gate_port: config.gate_port,
+            ranges,
+            agent: Identity::of(agent),
+            stranger: Identity::of(stranger),
+            accounts,
+            by_systemd: Site::host_has_systemd(),
+            instance,
+        })
+    }
+
+    /// The first and the last uid of every range that is shut.
+    #[must_use]
+    pub fn edges(&self) -> Vec<u32> {
+        let mut edges: Vec<u32> = self
+            .ranges
+            .iter()
+            .flat_map(|range| [range.first, range.last])
+            .collect();
+        edges.dedup();
+        if edges.is_empty() {
+            edges.push(self.agent.uid);
+        }
+        edges
+    }
+
+    /// Whether an agent may have this uid.
+    #[must_use]
+    pub fn is_agent(&self, uid: u32) -> bool {
+        if self.ranges.is_empty() {
+            uid == self.agent.uid
+        } else {
+            self.ranges.iter().any(|range| range.contains(uid))
+        }
+    }
+
+    /// The paths of a proof, as they are here: `{etc}`, `{run}`, `{state}` and `{library}` are the instance's, and a `*`
+    /// stands for every entry of a directory. Those of an instance are left out where there is none.
+    #[must_use]
+    pub fn paths(&self, written: &[String]) -> Vec<PathBuf> {
+        expand(written, self.instance.as_ref())
+    }
+}
+
+/// As [`Subject::paths`].
+#[must_use]
+pub fn expand(written: &[String], instance: Option<&Instance>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for path in written {
+        let mut path = path.clone();
+        if let Some(instance) = instance {
+            let layout = &instance.layout;
+            for (word, value) in [
+                ("{etc}", layout.etc()),
+                ("{run}", layout.run()),
+                ("{state}", layout.state()),
+                ("{library}", layout.library()),
+            ] {
+                path = path.replace(word, &value.display().to_string());
+            }
+        }
+        if path.contains('{') {
+            continue;
+        }
+        match path.strip_suffix("/*") {
+            None => found.push(path.into()),
+            Some(directory) => {
+                let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+                found.push(directory.into());
+                found.extend(entries.map(|entry| entry.path()));
+            }
+        }
+    }
+    found.sort();
+    found.dedup();
+    found
+}
+
+/// The middle of the longest range: with subordinate ids that is what a run gets. On a machine where all are shut, the
+/// first ordinary account.
+fn choose_agent(ranges: &[UidRange], gate: u32) -> u32 {
+    let longest = ranges.iter().max_by_key(|range| range.last - range.first);
+    if let Some(range) = longest {
+        return range.first + (range.last - range.first) / 2;
+    }
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let mut uids: Vec<u32> = text
+        .lines()
+        .filter_map(|line| line.split(':').nth(2)?.parse().ok())
+        .filter(|uid| (1000..60_000).contains(uid) && *uid != gate)
+        .collect();
+    uids.sort_unstable();
+    uids.first()
+        .copied()
+        .unwrap_or(if gate == 1000 { 1001 } else { 1000 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_chosen_from_the_middle_of_the_longest_range() {
+        let range = |first, last| UidRange { first, last };
+        assert_eq!(choose_agent(&[range(5, 5), range(1000, 2000)], 1), 1500);
+        assert_eq!(choose_agent(&[range(7, 7)], 1), 7);
+        assert_ne!(choose_agent(&[], 1000), 1000);
+    }
+
+    #[test]
+    fn paths_of_an_instance_are_left_out_where_there_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("a"), "").unwrap();
+        let all = format!("{}/*", dir.path().display());
+        let found = expand(&["{etc}/x".to_owned(), all, "/y".to_owned()], None);
+        assert_eq!(found.len(), 3, "{found:?}");
+        assert!(found.contains(&dir.path().join("a")));
+    }
+}
