@@ -17,6 +17,7 @@ mod framing;
 mod harness;
 mod heartbeat;
 mod outage;
+mod prove;
 mod provisioning;
 mod runs;
 mod soak;

@@ -6,8 +6,8 @@ mod wired;
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,6 +25,8 @@ use super::verdict::{Control, Judged, Status, Verdict};
 
 /// How long a refused attempt is given; a refusal is told at once, or judged by the peer's silence.
 const PATIENCE_MS: u64 = 1500;
+/// The same where no answer can come to us at all.
+const SPOOFED_MS: u64 = 300;
 /// How long what must succeed may take on a busy machine.
 const LONG_PATIENCE_MS: u64 = 10_000;
 /// Attempts side by side.
@@ -40,7 +42,8 @@ pub struct Run<'a> {
     peer: Peer,
     cases: Vec<Case>,
     gate_run: Result<GateRun, String>,
-    controls: Mutex<HashMap<ControlKey, Control>>,
+    /// Each is made once, by whoever needs it first; the others wait for it.
+    controls: Mutex<HashMap<ControlKey, Arc<OnceLock<Control>>>>,
     /// Where each case aims, so that a second round aims there again: target, and the source it claims.
     targets: Mutex<HashMap<String, (IpAddr, Option<IpAddr>)>>,
     before: Option<Counters>,
@@ -113,7 +116,13 @@ impl<'a> Run<'a> {
                 });
             }
         });
-        late.into_iter().for_each(work);
+        // Each protocol has a port of its own.
+        let (six, four): (Vec<usize>, Vec<usize>) =
+            late.into_iter().partition(|index| chosen[*index].six);
+        thread::scope(|scope| {
+            scope.spawn(|| six.into_iter().for_each(work));
+            four.into_iter().for_each(work);
+        });
         let verdict = |slot: Mutex<Option<Verdict>>| slot.into_inner().ok().flatten();
         slots.into_iter().filter_map(verdict).collect()
     }
@@ -163,6 +172,9 @@ impl<'a> Run<'a> {
 
     fn task(&self, case: &Case) -> Task {
         let patience = match case.proof.must {
+            Must::Fail if matches!(case.proof.kind, Kind::SpoofedTcp | Kind::SpoofedUdp) => {
+                SPOOFED_MS
+            }
             Must::Fail => PATIENCE_MS,
             Must::Succeed => LONG_PATIENCE_MS,
         };

@@ -113,17 +113,13 @@ impl Run<'_> {
     /// The same attempt by the gate's user, which the boundary lets out. One stands for all attempts of its kind.
     fn control(&self, case: &Case) -> Control {
         let key = (case.proof.kind, case.six, case.port);
-        // Held while it is made, so that nobody makes it twice.
         let mut controls = self
             .controls
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(control) = controls.get(&key) {
-            return control.clone();
-        }
-        let control = self.make_control(case);
-        controls.insert(key, control.clone());
-        control
+        let cell = std::sync::Arc::clone(controls.entry(key).or_default());
+        drop(controls);
+        cell.get_or_init(|| self.make_control(case)).clone()
     }
 
     fn make_control(&self, case: &Case) -> Control {
@@ -150,7 +146,14 @@ impl Run<'_> {
             source,
             interface: self.peer.interface(),
             port: case.port,
-            ..Task::new(tried, super::PATIENCE_MS)
+            ..Task::new(
+                tried,
+                if source.is_some() {
+                    super::SPOOFED_MS
+                } else {
+                    super::PATIENCE_MS
+                },
+            )
         };
         let gate = case::keeping(self.subject.gate, tried);
         let report = spawn::attempt(Some(gate), &task);
