@@ -147,7 +147,8 @@ impl Lab {
     /// `portcullis prove` by root.
     pub(super) fn run(&self, more: &[&str]) -> Finished {
         let boundary = self.path("boundary.toml").display().to_string();
-        let mut words = vec!["prove", "--boundary", &boundary];
+        let agent = self.agent().to_string();
+        let mut words = vec!["prove", "--boundary", &boundary, "--agent", &agent];
         words.extend(more);
         self.run_words(&words)
     }

@@ -11,7 +11,7 @@ use super::lab::{Lab, TABLE};
 use tests::binaries;
 
 /// Hosts side by side: most of a run is waiting.
-const HOSTS: usize = 3;
+const HOSTS: usize = 5;
 
 /// One thing to take away, by its name in `[[redundant]]`.
 #[derive(Debug, Clone)]

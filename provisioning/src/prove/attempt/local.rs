@@ -78,7 +78,7 @@ pub fn connects(path: &Path) -> io::Result<()> {
 }
 
 pub(super) fn connect_paths(task: &Task) -> Report {
-    each(task, |path| connects(path))
+    each(task, connects)
 }
 
 pub(super) fn files(task: &Task, write: bool) -> Report {

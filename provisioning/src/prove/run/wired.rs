@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::{HEARS, Run};
 use crate::prove::case::{self, Case};
 use crate::prove::identity::Identity;
-use crate::prove::kind::{Kind, Must};
+use crate::prove::kind::{Kind, Must, Who};
 use crate::prove::peer::PeerError;
 use crate::prove::spawn::{self, Listener};
 use crate::prove::task::{Outcome, Report, Task};
@@ -54,6 +54,10 @@ impl Run<'_> {
     }
 
     fn reached(&self, case: &Case, report: &Report, address: IpAddr) -> Judged {
+        let dead = self.dead[usize::from(case.six)].as_ref();
+        if let Some(why) = dead.filter(|_| case.proof.who == Who::Gate) {
+            return (Status::Broken, format!("at first {why}"));
+        }
         let heard = self.peer.wait_for(address, HEARS);
         let silent = matches!(
             case.proof.kind,
