@@ -15,6 +15,7 @@ pub mod gate_run;
 pub mod identity;
 pub mod kind;
 pub mod list;
+pub mod outage;
 pub mod peer;
 pub mod process;
 pub mod report;

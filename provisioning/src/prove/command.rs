@@ -13,13 +13,15 @@ use thiserror::Error;
 use super::alone::Alone;
 use super::attempt;
 use super::identity::{Identity, IdentityError};
+use super::kind::Must;
 use super::list::{self, List};
+use super::outage::{self, Outage, OutageError};
 use super::peer::{self, PeerError};
 use super::report::{Format, Report};
 use super::run::Run;
 use super::subject::{Subject, SubjectError};
 use super::task::Task;
-use super::verdict::{self, Verdict};
+use super::verdict::{self, Status, Verdict};
 use crate::file::FileError;
 use crate::instance::{Instance, InstanceError};
 use crate::output;
@@ -63,6 +65,9 @@ pub struct ProveArgs {
     /// Loopback port where the gate is reached from here (attempts only)
     #[arg(long, value_name = "PORT")]
     gate: Option<u16>,
+    /// Kill the gate, try everything again, and bring it back
+    #[arg(long, conflicts_with_all = ["boundary", "attempt_only"])]
+    kill_gate: bool,
     /// How the report is written
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -81,6 +86,12 @@ enum ProveCommand {
     /// The outside peer (used by `prove`)
     #[command(hide = true)]
     Peer,
+    /// Hold the gate down (used by `prove`)
+    #[command(hide = true)]
+    HoldGate {
+        #[arg(long)]
+        prefix: PathBuf,
+    },
     /// One attempt (used by `prove`)
     #[command(hide = true)]
     Attempt {
@@ -113,6 +124,8 @@ pub enum ProveError {
     Task(#[source] serde_json::Error),
     #[error(transparent)]
     Write(#[from] FileError),
+    #[error(transparent)]
+    Outage(#[from] OutageError),
     #[error(
         "there is no boundary to prove at {0}\n  hint: `portcullis up` makes one; --prefix or --boundary name another"
     )]
@@ -132,6 +145,10 @@ pub fn execute(arguments: ProveArgs, default_prefix: &Path) -> Result<ExitCode, 
         }
         Some(ProveCommand::Peer) => {
             peer::serve().map_err(ProveError::Serve)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(ProveCommand::HoldGate { prefix }) => {
+            outage::hold(&Instance::open(&prefix, None)?)?;
             Ok(ExitCode::SUCCESS)
         }
         Some(ProveCommand::Attempt {
@@ -226,7 +243,11 @@ fn judged(
     };
     let subject = Subject::open(&file, instance, arguments.agent)?;
     let run = Run::prepare(&subject, list)?;
-    let verdicts = run.round(false);
+    let mut verdicts = run.round(false);
+    if arguments.kill_gate {
+        let instance = subject.instance.as_ref().ok_or(OutageError::NoInstance)?;
+        verdicts.extend(without_gate(&run, instance)?);
+    }
     let by = format!(
         "as uid {} (agent), uid {} (gate, the control) and uid {} (stranger); scope {}, table {}",
         subject.agent.uid,
@@ -236,6 +257,52 @@ fn judged(
         subject.table
     );
     Ok((verdicts, by))
+}
+
+/// Everything once more while the gate is down, and whether it came back.
+fn without_gate(run: &Run<'_>, instance: &Instance) -> Result<Vec<Verdict>, ProveError> {
+    let verdict =
+        |id: &str, must, tried: &str, reason: &str, (status, saw): (Status, String)| Verdict {
+            id: id.to_owned(),
+            must,
+            status,
+            tried: tried.to_owned(),
+            reason: reason.to_owned(),
+            saw,
+            gate_down: true,
+            ms: 0,
+        };
+    let outage = Outage::begin(instance)?;
+    let refused = attempt::connects(&instance.layout.control_socket()).err();
+    let down = match refused {
+        Some(error) => (Status::Holds, error.to_string()),
+        None => (
+            Status::CouldNotTell,
+            "something answers at the gate's control socket".to_owned(),
+        ),
+    };
+    let reason = "what is tried now is tried without a gate";
+    let mut verdicts = vec![verdict(
+        "OPN-gate-is-down",
+        Must::Fail,
+        "root asks the killed gate",
+        reason,
+        down,
+    )];
+    verdicts.extend(run.round(true));
+    let back = match outage.end() {
+        Ok(()) => (Status::Holds, "it serves again".to_owned()),
+        Err(error) => (Status::Broken, output::chain(&error)),
+    };
+    let reason = "a gate that was killed is started again";
+    verdicts.push(verdict(
+        "OPN-gate-is-back",
+        Must::Succeed,
+        "root asks the gate",
+        reason,
+        back,
+    ));
+    Ok(verdicts)
 }
 
 fn attempts(

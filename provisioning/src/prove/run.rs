@@ -254,6 +254,8 @@ fn needs_gate(kind: Kind) -> bool {
             | Kind::GateHeaders
             | Kind::ControlSocket
             | Kind::ProcessMemory
+            | Kind::GateNeighbour
+            | Kind::CoreDump
     )
 }
 

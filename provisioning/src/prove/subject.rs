@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use nftables::accounts::{Accounts, AccountsError, UidRange};
 use nftables::config::{Config, Scope, User};
 use nftables::diagnostics::Diagnostics;
-use nftables::ruleset::{Elements, Ruleset};
+use nftables::ruleset::{Elements, Ruleset, SET_AGENTS};
 use thiserror::Error;
 
 use super::identity::Identity;
@@ -64,9 +64,10 @@ impl Subject {
         let ranges: Vec<UidRange> = ruleset
             .sets
             .iter()
+            .filter(|set| set.name == SET_AGENTS)
             .find_map(|set| match &set.elements {
                 Elements::Intervals(ranges) => Some(ranges.clone()),
-                Elements::Dynamic { .. } => None,
+                _ => None,
             })
             .unwrap_or_default();
         let agent = match agent {

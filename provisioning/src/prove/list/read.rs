@@ -329,10 +329,12 @@ impl Reader<'_> {
     }
 }
 
+/// The known word that differs by a slip or two, if there is one.
 fn nearest(name: &str, known: &[&str]) -> Option<String> {
     known
         .iter()
-        .max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)))
-        .filter(|near| strsim::jaro(near, name) > 0.7)
-        .map(|near| format!("did you mean {near:?}?"))
+        .map(|word| (strsim::damerau_levenshtein(word, name), word))
+        .min()
+        .filter(|(slips, word)| *slips <= 1 + word.len() / 4)
+        .map(|(_, near)| format!("did you mean {near:?}?"))
 }
