@@ -1,15 +1,21 @@
 //! The first process of a run container: carries loopback connections to the run's socket and
 //! looks after the command.
 //!
-//! It decides nothing and holds nothing. [`listen`] accepts on the container's own loopback and
+//! It decides nothing and holds nothing: [`Direct`] answers names as the gate says. [`listen`] accepts on the container's own loopback and
 //! pumps bytes to the gate's unix socket, where the kernel tells the gate whose container this is.
 //! [`supervise`] starts the command, reaps whatever is orphaned to it and returns the command's
 //! exit code. Descriptors are never passed to anyone.
 
+mod addresses;
+mod ask;
+mod carry;
 mod control;
+mod direct;
+mod dns;
 mod pump;
 
 pub use control::{Control, Spec, SpecError};
+pub use direct::Direct;
 pub use pump::{CONNECTIONS, listen};
 
 use std::os::unix::process::ExitStatusExt;

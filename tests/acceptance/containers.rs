@@ -4,6 +4,7 @@
 //! Each test makes an account with subordinate ids and a control group subtree of its own, as
 //! `portcullis up` does for the orchestrator, and starts real containers as that account.
 
+mod direct;
 mod exec;
 mod network;
 

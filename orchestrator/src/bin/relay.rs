@@ -12,10 +12,13 @@ use orchestrator::relay::{self, Control, Ended, Spec};
 const USAGE: &str = "\
 Carries loopback connections to the gate's unix socket and runs a command beside that
 
-Usage: portcullis-relay [--gate SOCKET] [--listen IP:PORT] (-- COMMAND… | --control-fd N)
+Usage: portcullis-relay [--gate SOCKET] [--listen IP:PORT] [--direct] (-- COMMAND… | --control-fd N)
 
   --gate SOCKET      the run's socket [default: /run/portcullis/gate.sock]
   --listen IP:PORT   where clients connect [default: 127.0.0.1:3128]
+  --direct           also serve programs that ignore proxy variables: answer names on port 53 of
+                     loopback as the gate says, and carry what is dialled at their addresses;
+                     needs a network namespace of its own and may bind ports 53, 80 and 443
   --control-fd N     take the command from the engine over this descriptor
 
 Example:
@@ -46,6 +49,7 @@ struct Arguments {
     gate: PathBuf,
     listen: SocketAddr,
     control: Option<RawFd>,
+    direct: bool,
     command: Vec<String>,
 }
 
@@ -56,6 +60,7 @@ impl Arguments {
             gate: PathBuf::from("/run/portcullis/gate.sock"),
             listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
             control: None,
+            direct: false,
             command: Vec::new(),
         };
         while let Some(word) = words.next() {
@@ -73,6 +78,7 @@ impl Arguments {
                         .map_err(|_| format!("{text} is not a number"))?;
                     this.control = Some(number);
                 }
+                "--direct" => this.direct = true,
                 "--help" | "-h" => return Ok(None),
                 "--" => {
                     this.command = words.collect();
@@ -104,6 +110,16 @@ fn run(arguments: Arguments) -> Result<Ended, (u8, String)> {
     };
     relay::listen(arguments.listen, &arguments.gate)
         .map_err(|error| failed(&format!("cannot listen on {}", arguments.listen), &error))?;
+    if arguments.direct {
+        let bound = relay::Direct::bind().map_err(|error| {
+            let hint = "--direct needs a network namespace of its own, and \
+                        net.ipv4.ip_unprivileged_port_start=0 there unless it runs as root";
+            (125, format!("cannot listen on {error}\n  hint: {hint}"))
+        })?;
+        bound
+            .serve(&arguments.gate)
+            .map_err(|error| failed("cannot serve names", &error))?;
+    }
     let mut command = match &mut control {
         Some(control) => {
             let spec =

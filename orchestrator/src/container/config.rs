@@ -63,6 +63,8 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     }
     config.set("lxc.net.0.type", "empty");
     config.set("lxc.net.0.flags", "up");
+    // The relay answers names and carries connections on low ports, and has no privilege either.
+    config.set("lxc.sysctl.net.ipv4.ip_unprivileged_port_start", 0);
     config.set("lxc.init.uid", AGENT_ID);
     config.set("lxc.init.gid", AGENT_ID);
     config.set("lxc.cap.keep", "none");
@@ -242,6 +244,7 @@ mod tests {
             "lxc.idmap = g 0 100000 1024",
             "lxc.net.0.type = empty",
             "lxc.cap.keep = none",
+            "lxc.sysctl.net.ipv4.ip_unprivileged_port_start = 0",
             "lxc.no_new_privs = 1",
             "lxc.seccomp.allow_nesting = 1",
             "lxc.cgroup2.memory.max = 1048576",

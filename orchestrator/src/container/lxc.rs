@@ -285,6 +285,7 @@ impl Attempt<'_> {
             .args([
                 "--",
                 config::RELAY,
+                "--direct",
                 "--control-fd",
                 &keep.as_raw_fd().to_string(),
             ])

@@ -81,10 +81,10 @@ const FILES: [(&str, &str); 13] = [
         "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nprotocols: files\n\
          services: files\nrpc: files\nnetworks: files\n",
     ),
-    // Nothing answers there: names are the gate's to resolve, and a lookup fails at once.
+    // The relay answers there, as the gate says: a listed name has an address, no other exists.
     (
         "etc/resolv.conf",
-        "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n",
+        "nameserver 127.0.0.1\noptions timeout:5 attempts:2\n",
     ),
     ("etc/gitconfig", files::GITCONFIG),
     (

@@ -10,21 +10,23 @@ use std::thread;
 use std::time::Duration;
 
 /// Connections carried at once; more are answered and closed.
-pub const CONNECTIONS: usize = 480;
+pub const CONNECTIONS: usize = 280;
 
-/// Each takes two descriptors, of the 1,024 that a process has unless somebody gave it more.
-const _: () = assert!(2 * CONNECTIONS + 32 <= 1024);
+/// Each takes two descriptors, of the 1,024 that a process has unless somebody gave it more, and so
+/// does one of [`super::direct`], which has listeners and clients of its own.
+const _: () = assert!(2 * (CONNECTIONS + super::direct::CONNECTIONS) + 128 <= 1024);
 
 /// How long to wait for something to end when descriptors or memory have run out.
 const BREATH: Duration = Duration::from_millis(10);
 
 /// What a client hears when the gate's socket does not answer.
-const GATE_AWAY: &[u8] = b"HTTP/1.1 503 Portcullis gate is not answering\r\n\
+pub(super) const GATE_AWAY: &[u8] = b"HTTP/1.1 503 Portcullis gate is not answering\r\n\
 Content-Type: text/plain\r\nConnection: close\r\nRetry-After: 1\r\n\r\n\
 portcullis: the gate is not answering, so nothing leaves; try again shortly\n";
 
 /// What a client hears when too many connections are open.
-const TOO_MANY: &[u8] = b"HTTP/1.1 429 Too many connections through the Portcullis relay\r\n\
+pub(super) const TOO_MANY: &[u8] =
+    b"HTTP/1.1 429 Too many connections through the Portcullis relay\r\n\
 Content-Type: text/plain\r\nConnection: close\r\nRetry-After: 1\r\n\r\n\
 portcullis: this run has too many connections open; close some and try again\n";
 
