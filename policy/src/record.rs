@@ -170,6 +170,10 @@ pub enum Entrance {
     RunSocket,
     /// Loopback TCP; the uid was asked from the kernel at accept.
     Uid,
+    /// A connection of the client's own that the boundary led to the gate; the uid as above.
+    Redirected,
+    /// A look-up of a name; the uid that owns the socket was asked from the kernel.
+    Resolver,
 }
 
 /// The judgement.

@@ -83,6 +83,8 @@ codes! {
     AuthorityMismatch = "authority_mismatch", 421;
     /// The TLS server name differs from the CONNECT target.
     SniMismatch = "sni_mismatch", 421;
+    /// A redirected client did not say which host it means.
+    NameMissing = "name_missing", 421;
     /// The authority is not a strict host:port.
     MalformedAuthority = "malformed_authority", 400;
     /// The request breaks the protocol's grammar.

@@ -2,12 +2,15 @@
 //!
 //! Leaves are P-256, share one key that lives as long as the process, are valid for a day from five
 //! minutes ago, and are minted again an hour before they end or when the wall clock has jumped out
-//! of their time. The cache is bounded, so that names nobody will ask for again cost nothing.
+//! of their time. The cache is bounded, so that names nobody will ask for again cost nothing. The
+//! authority itself is replaced by a successor that clients have learnt to trust before
+//! ([`rotation`]).
 
 mod authority;
+mod rotation;
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -22,6 +25,7 @@ use rustls::sign::{CertifiedKey, SigningKey};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 pub use authority::{Created, create, export};
+pub use rotation::{AuthorityView, CaView, NextView, begin, finish, view};
 
 /// The certificate's file in the CA's directory.
 pub const CERTIFICATE: &str = "ca.pem";
@@ -66,11 +70,17 @@ struct Leaf {
 /// Mints leaves signed by the authority.
 #[allow(missing_debug_implementations, reason = "holds the authority's key")]
 pub struct Minter {
-    issuer: Issuer<'static, KeyPair>,
+    directory: PathBuf,
+    signer: Mutex<Arc<Signer>>,
     leaf_key: KeyPair,
     signing: Arc<dyn SigningKey>,
-    certificate: CertificateDer<'static>,
     cache: Mutex<LruCache<Host, Leaf>>,
+}
+
+/// Who signs.
+struct Signer {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: CertificateDer<'static>,
 }
 
 impl Minter {
@@ -79,7 +89,7 @@ impl Minter {
     /// # Errors
     /// [`CaError::File`] when it is missing, not ours alone, expired, or its key is another's.
     pub fn load(directory: &Path, leaf_cache: usize) -> Result<Self, CaError> {
-        let (issuer, certificate) = authority::load(directory)?;
+        let signer = Signer::load(directory, SystemTime::now())?;
         let leaf_key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CaError::Mint)?;
         let der = PrivatePkcs8KeyDer::from(leaf_key.serialize_der());
         let signing = any_ecdsa_type(&PrivateKeyDer::Pkcs8(der)).map_err(CaError::Key)?;
@@ -87,18 +97,45 @@ impl Minter {
         // Grows as it is used; a fresh process holds no table.
         let cache = Mutex::new(LruCache::sparse(bound));
         Ok(Self {
-            issuer,
+            directory: directory.to_owned(),
+            signer: Mutex::new(Arc::new(signer)),
             leaf_key,
             signing,
-            certificate,
             cache,
         })
     }
 
+    /// Looks whether the authority has been replaced, or is to be by now; to be called now and
+    /// then. Gives the name of a new one. Until it has been read whole, the old one signs.
+    ///
+    /// # Errors
+    /// [`CaError`]
+    pub fn turn(&self) -> Result<Option<String>, CaError> {
+        self.turn_at(SystemTime::now())
+    }
+
+    fn turn_at(&self, now: SystemTime) -> Result<Option<String>, CaError> {
+        let due = rotation::switch_at(&self.directory)?.is_some_and(|from| from <= now);
+        let path = self.directory.join(CERTIFICATE);
+        if !due && authority::read_certificate(&path)? == self.certificate() {
+            return Ok(None);
+        }
+        let fresh = Signer::load(&self.directory, now)?;
+        let view = authority::describe(&path, &fresh.certificate)?;
+        *self.signer.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(fresh);
+        self.cache().clear();
+        Ok(Some(view.name))
+    }
+
+    fn signer(&self) -> Arc<Signer> {
+        let signer = self.signer.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&signer)
+    }
+
     /// The authority's certificate.
     #[must_use]
-    pub fn certificate(&self) -> &CertificateDer<'static> {
-        &self.certificate
+    pub fn certificate(&self) -> CertificateDer<'static> {
+        self.signer().certificate.clone()
     }
 
     /// A certificate for this host with its key. Cheap when cached.
@@ -117,9 +154,13 @@ impl Minter {
             return Ok(Arc::clone(&leaf.key));
         }
         // Minted without the lock: two at once are two valid leaves, and the later one is kept.
-        let leaf = self.mint(host, now)?;
+        let signer = self.signer();
+        let leaf = self.mint(&signer, host, now)?;
         let key = Arc::clone(&leaf.key);
-        self.cache().put(host.clone(), leaf);
+        // One that was signed while the authority changed is served, but not kept.
+        if Arc::ptr_eq(&signer, &self.signer()) {
+            self.cache().put(host.clone(), leaf);
+        }
         Ok(key)
     }
 
@@ -134,7 +175,7 @@ impl Minter {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn mint(&self, host: &Host, now: SystemTime) -> Result<Leaf, CaError> {
+    fn mint(&self, signer: &Signer, host: &Host, now: SystemTime) -> Result<Leaf, CaError> {
         let (from, until) = (now - BACKDATED, now + LEAF_LIFE);
         let mut params = CertificateParams::default();
         params.not_before = from.into();
@@ -159,11 +200,26 @@ impl Minter {
         params.distinguished_name.remove(DnType::CommonName);
         params.distinguished_name.push(DnType::CommonName, common);
         let certificate = params
-            .signed_by(&self.leaf_key, &self.issuer)
+            .signed_by(&self.leaf_key, &signer.issuer)
             .map_err(CaError::Mint)?;
         let chain = vec![certificate.der().clone()];
         let key = Arc::new(CertifiedKey::new(chain, Arc::clone(&self.signing)));
         Ok(Leaf { key, from, until })
+    }
+}
+
+impl Signer {
+    /// Reads the authority, after putting a successor whose time has come in its place.
+    fn load(directory: &Path, now: SystemTime) -> Result<Self, CaError> {
+        rotation::heal(directory)?;
+        if rotation::switch_at(directory)?.is_some_and(|from| from <= now) {
+            rotation::finish(directory)?;
+        }
+        let (issuer, certificate) = authority::load(directory)?;
+        Ok(Self {
+            issuer,
+            certificate,
+        })
     }
 }
 

@@ -68,6 +68,10 @@ pub struct Config {
 pub struct Listen {
     /// A loopback address.
     pub tcp: SocketAddr,
+    /// Loopback addresses to which the boundary redirects agents' connections.
+    pub redirected: Vec<SocketAddr>,
+    /// Loopback addresses on which names are answered.
+    pub resolver: Vec<SocketAddr>,
     /// Who a client's uid is; a uid that is not listed is refused.
     pub identities: Vec<Identity>,
 }

@@ -103,7 +103,7 @@ async fn run_client(gate: Arc<Gate>, run: Arc<Run>, mut stream: UnixStream) {
         let line = unknown(&gate, Entrance::RunSocket, Some(uid), &reason).of(&run.grant);
         return turn_away(&gate, &mut stream, line).await;
     }
-    admitted(gate, Arc::new(Client::of_run(run, uid)), stream).await;
+    admitted(gate, Arc::new(Client::of_run(run, uid)), stream, None).await;
 }
 
 async fn tcp_client(
@@ -115,39 +115,46 @@ async fn tcp_client(
         tracing::debug!(%error, "a client was gone before it was served");
         return;
     }
-    let (uid, reason) = match owner {
-        Ok(uid) => (
-            Some(uid),
-            format!("uid {uid} is nobody that the configuration knows"),
-        ),
-        Err(error) => (None, error.to_string()),
-    };
-    let identity = uid.and_then(|uid| {
-        let known = gate
-            .config
-            .listen
-            .iter()
-            .flat_map(|listen| &listen.identities);
-        known.into_iter().find(|identity| identity.uid == uid)
-    });
-    match identity.and_then(|identity| grant(identity).map(|grant| (grant, identity.uid))) {
-        Some((grant, uid)) => {
-            admitted(
-                Arc::clone(&gate),
-                Arc::new(Client::of_uid(grant, uid)),
-                stream,
-            )
-            .await;
+    match identity(&gate, owner) {
+        Ok((grant, uid)) => {
+            let client = Arc::new(Client::of_uid(grant, uid));
+            admitted(gate, client, stream, None).await;
         }
-        None => {
+        Err((uid, reason)) => {
             let line = unknown(&gate, Entrance::Uid, uid, &reason);
             turn_away(&gate, &mut stream, line).await;
         }
     }
 }
 
-async fn admitted<IO>(gate: Arc<Gate>, client: Arc<Client>, mut stream: IO)
-where
+/// What the owner of a client's socket is granted; or the uid, as far as it is known, and why it is
+/// granted nothing.
+pub(crate) fn identity(
+    gate: &Gate,
+    owner: Result<u32, identify::IdentifyError>,
+) -> Result<(Grant, u32), (Option<u32>, String)> {
+    let uid = owner.map_err(|error| (None, error.to_string()))?;
+    let mut known = gate
+        .config
+        .listen
+        .iter()
+        .flat_map(|listen| &listen.identities);
+    let identity = known.find(|identity| identity.uid == uid);
+    let granted = identity.and_then(grant);
+    granted.map(|grant| (grant, uid)).ok_or_else(|| {
+        let reason = format!("uid {uid} is nobody that the configuration knows");
+        (Some(uid), reason)
+    })
+}
+
+/// Serves a client that is known, unless there are too many connections. `redirected` is the port
+/// that it dialled, where the boundary led it here.
+pub(crate) async fn admitted<IO>(
+    gate: Arc<Gate>,
+    client: Arc<Client>,
+    mut stream: IO,
+    redirected: Option<u16>,
+) where
     IO: AsyncWrite + tokio::io::AsyncRead + Unpin + Send + 'static,
 {
     let Some(admission) = gate.admit(client.owner()) else {
@@ -157,7 +164,10 @@ where
         line.reason = Some("portcullis: too many connections at once".to_owned());
         return turn_away(&gate, &mut stream, line).await;
     };
-    tunnel::serve(gate, client, stream).await;
+    match redirected {
+        None => tunnel::serve(gate, client, stream).await,
+        Some(port) => tunnel::serve_redirected(gate, client, stream, port).await,
+    }
     drop(admission);
 }
 
@@ -174,7 +184,7 @@ fn grant(identity: &Identity) -> Option<Grant> {
     .ok()
 }
 
-fn unknown(gate: &Gate, entrance: Entrance, uid: Option<u32>, reason: &str) -> Record {
+pub(crate) fn unknown(gate: &Gate, entrance: Entrance, uid: Option<u32>, reason: &str) -> Record {
     let mut record = Record::new(RecordKind::Refusal, &gate.new_id(), &crate::audit::now());
     record.entrance = Some(entrance);
     record.peer_uid = uid;
@@ -185,7 +195,7 @@ fn unknown(gate: &Gate, entrance: Entrance, uid: Option<u32>, reason: &str) -> R
 }
 
 /// Records why a connection is not served, says so in one answer, and closes it.
-async fn turn_away<IO>(gate: &Gate, stream: &mut IO, line: Record)
+pub(crate) async fn turn_away<IO>(gate: &Gate, stream: &mut IO, line: Record)
 where
     IO: AsyncWrite + tokio::io::AsyncRead + Unpin,
 {
@@ -205,19 +215,7 @@ where
         &sentence,
         "the operator says who may use the gate in proxy.toml",
     );
-    let body = crate::refusal::message(&refusal, &id);
-    let retry = if code == Code::LimitReached {
-        "Retry-After: 5\r\n"
-    } else {
-        ""
-    };
-    let answer = format!(
-        "HTTP/1.1 {} Portcullis: {sentence}\r\nx-portcullis-code: {}\r\nx-portcullis-audit: {id}\r\n{retry}\
-         Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        code.status(),
-        code.as_str(),
-        body.len(),
-    );
+    let answer = in_words(&refusal, &id);
     let told = async {
         // The request is read first, so that closing does not reset the answer away; what it says
         // does not matter.
@@ -230,8 +228,28 @@ where
     let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
 }
 
+/// A refusal as bytes of HTTP, for a client that is served no further.
+pub(crate) fn in_words(refusal: &Refusal, id: &str) -> String {
+    let code = refusal.code;
+    let sentence = refusal.text.strip_prefix("portcullis: ");
+    let sentence = sentence.unwrap_or(&refusal.text);
+    let body = crate::refusal::message(refusal, id);
+    let retry = if code == Code::LimitReached {
+        "Retry-After: 5\r\n"
+    } else {
+        ""
+    };
+    format!(
+        "HTTP/1.1 {} Portcullis: {sentence}\r\nx-portcullis-code: {}\r\nx-portcullis-audit: {id}\r\n{retry}\
+         Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        code.status(),
+        code.as_str(),
+        body.len(),
+    )
+}
+
 /// An accept that fails must not end the entrance, nor spin: descriptors come back.
-async fn pause(error: &std::io::Error) {
+pub(crate) async fn pause(error: &std::io::Error) {
     tracing::warn!(%error, "accepting a client failed; trying again");
     tokio::time::sleep(BREATH).await;
 }

@@ -4,14 +4,21 @@
 //! the kernel answers once the client has closed.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use netlink_packet_core::{NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{
+    NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
 use netlink_packet_sock_diag::SockDiagMessage;
-use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP};
-use netlink_packet_sock_diag::inet::{ExtensionFlags, InetRequest, SocketId, StateFlags};
+use netlink_packet_sock_diag::constants::{AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP};
+use netlink_packet_sock_diag::inet::{
+    ExtensionFlags, InetRequest, InetResponse, SocketId, StateFlags,
+};
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
+use nix::errno::Errno;
+use nix::sys::socket::getsockopt;
+use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
 
 /// The uid that stands for "not mapped here" (`/proc/sys/kernel/overflowuid` by default).
 const OVERFLOW_UID: u32 = 65_534;
@@ -30,6 +37,10 @@ pub enum IdentifyError {
     Answer,
     #[error("uid {0} is never an identity")]
     Nobody(u32),
+    #[error("sockets of several uids could have sent this")]
+    Several,
+    #[error("{0}")]
+    Said(String),
 }
 
 /// The uid of the process at the other end of a unix stream, as it was when it connected.
@@ -46,13 +57,7 @@ pub fn tcp_peer(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyErr
 
 /// The same, whoever it is: root and the gate itself too.
 pub fn tcp_owner(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyError> {
-    let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(IdentifyError::Kernel)?;
-    socket.bind_auto().map_err(IdentifyError::Kernel)?;
-    socket
-        .connect(&NetlinkAddr::new(0, 0))
-        .map_err(IdentifyError::Kernel)?;
-    let request = question(client, gate);
-    socket.send(&request, 0).map_err(IdentifyError::Kernel)?;
+    let socket = asked(&question(client, gate))?;
     let mut answer = Vec::with_capacity(4096);
     socket.recv(&mut answer, 0).map_err(IdentifyError::Kernel)?;
     let message = NetlinkMessage::<SockDiagMessage>::deserialize(&answer)
@@ -72,6 +77,108 @@ pub fn tcp_owner(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyEr
         NetlinkPayload::Error(_) => Err(IdentifyError::Gone),
         _ => Err(IdentifyError::Answer),
     }
+}
+
+/// Where a connection was going before the boundary led it to the gate; `None` when the kernel knows
+/// of no other destination.
+pub fn original_destination(
+    stream: &tokio::net::TcpStream,
+) -> Result<Option<SocketAddr>, IdentifyError> {
+    let own = stream.local_addr().map_err(IdentifyError::Kernel)?;
+    let found = match own {
+        SocketAddr::V4(_) => getsockopt(stream, OriginalDst).map(|found| {
+            let address = Ipv4Addr::from_bits(u32::from_be(found.sin_addr.s_addr));
+            SocketAddr::from((address, u16::from_be(found.sin_port)))
+        }),
+        SocketAddr::V6(_) => getsockopt(stream, Ip6tOriginalDst).map(|found| {
+            let address = Ipv6Addr::from(found.sin6_addr.s6_addr);
+            SocketAddr::from((address, u16::from_be(found.sin6_port)))
+        }),
+    };
+    match found {
+        Ok(found) => Ok(Some(found)),
+        // Not tracked, or no tracking at all: nothing was redirected.
+        Err(Errno::ENOENT | Errno::ENOPROTOOPT) => Ok(None),
+        Err(error) => Err(IdentifyError::Kernel(error.into())),
+    }
+}
+
+/// The uid that owns the UDP socket which sent from `client`. A socket need not be bound to an
+/// address or connected, so that all of that port are looked at; they must agree.
+pub fn udp_peer(client: SocketAddr) -> Result<u32, IdentifyError> {
+    let mut owner = None;
+    let families: &[u8] = match client.ip() {
+        // A socket of both families sends IPv4 as well.
+        IpAddr::V4(_) => &[AF_INET, AF_INET6],
+        IpAddr::V6(_) => &[AF_INET6],
+    };
+    for family in families {
+        for found in udp_sockets(*family, client.port())? {
+            let header = found.header;
+            let bound = header.socket_id.source_address;
+            let same = bound.is_unspecified() || bound.to_canonical() == client.ip();
+            if header.socket_id.source_port != client.port() || !same || header.inode == 0 {
+                continue;
+            }
+            if owner
+                .replace(header.uid)
+                .is_some_and(|uid| uid != header.uid)
+            {
+                return Err(IdentifyError::Several);
+            }
+        }
+    }
+    somebody(owner.ok_or(IdentifyError::Gone)?)
+}
+
+/// The UDP sockets of a family that are bound to a port.
+fn udp_sockets(family: u8, port: u16) -> Result<Vec<Box<InetResponse>>, IdentifyError> {
+    let mut id = if family == AF_INET {
+        SocketId::new_v4()
+    } else {
+        SocketId::new_v6()
+    };
+    id.source_port = port;
+    id.cookie = [0xff; 8];
+    let socket = asked(&request(
+        family,
+        IPPROTO_UDP,
+        id,
+        NLM_F_REQUEST | NLM_F_DUMP,
+    ))?;
+    let mut found = Vec::new();
+    loop {
+        let mut answer = Vec::with_capacity(32 * 1024);
+        socket.recv(&mut answer, 0).map_err(IdentifyError::Kernel)?;
+        let mut rest = answer.as_slice();
+        while !rest.is_empty() {
+            let message = NetlinkMessage::<SockDiagMessage>::deserialize(rest)
+                .map_err(|_| IdentifyError::Answer)?;
+            let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
+            match message.payload {
+                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(one)) => found.push(one),
+                NetlinkPayload::Done(_) => return Ok(found),
+                _ => return Err(IdentifyError::Answer),
+            }
+            rest = rest
+                .get(length.next_multiple_of(4).max(4)..)
+                .unwrap_or_default();
+        }
+        if answer.is_empty() {
+            return Err(IdentifyError::Answer);
+        }
+    }
+}
+
+/// A socket on which the kernel has been asked.
+fn asked(request: &[u8]) -> Result<Socket, IdentifyError> {
+    let mut socket = Socket::new(NETLINK_SOCK_DIAG).map_err(IdentifyError::Kernel)?;
+    socket.bind_auto().map_err(IdentifyError::Kernel)?;
+    socket
+        .connect(&NetlinkAddr::new(0, 0))
+        .map_err(IdentifyError::Kernel)?;
+    socket.send(request, 0).map_err(IdentifyError::Kernel)?;
+    Ok(socket)
 }
 
 /// Refuses the uids that never map to a grant.
@@ -94,13 +201,17 @@ fn question(client: SocketAddr, gate: SocketAddr) -> Vec<u8> {
     id.destination_address = gate.ip();
     id.destination_port = gate.port();
     id.cookie = [0xff; 8];
+    request(family, IPPROTO_TCP, id, NLM_F_REQUEST)
+}
+
+fn request(family: u8, protocol: u8, id: SocketId, flags: u16) -> Vec<u8> {
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST;
+    header.flags = flags;
     let mut message = NetlinkMessage::new(
         header,
         SockDiagMessage::InetRequest(InetRequest {
             family,
-            protocol: IPPROTO_TCP,
+            protocol,
             extensions: ExtensionFlags::empty(),
             states: StateFlags::all(),
             socket_id: id,

@@ -38,7 +38,13 @@ pub mod metrics;
 pub mod names;
 pub mod openpgp;
 pub mod policies;
+pub mod redirected;
 pub mod refusal;
+#[allow(
+    clippy::wildcard_enum_match_arm,
+    reason = "the codes that matter to a look-up are few; the rest shares one sentence"
+)]
+pub mod resolver;
 pub mod runs;
 pub mod strip;
 pub mod tunnel;

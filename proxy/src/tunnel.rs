@@ -38,11 +38,28 @@ use crate::exchange::{self, Channel, Live};
 use crate::framing::{Bounds, Flag, UNREADABLE, Watched};
 use crate::gate::Gate;
 use crate::names;
+use crate::redirected;
 use crate::refusal::{self, Shape};
 
 /// Serves one connection of an identified client until it ends, stops moving, or the client's run
 /// is closed.
 pub async fn serve<IO>(gate: Arc<Gate>, client: Arc<Client>, io: IO)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    guarded(gate, client, io, None).await;
+}
+
+/// The same for a connection that the boundary led here, which dialled this port of the host that
+/// it has yet to name.
+pub async fn serve_redirected<IO>(gate: Arc<Gate>, client: Arc<Client>, io: IO, port: u16)
+where
+    IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    guarded(gate, client, io, Some(port)).await;
+}
+
+async fn guarded<IO>(gate: Arc<Gate>, client: Arc<Client>, io: IO, redirected: Option<u16>)
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -62,7 +79,12 @@ where
     tokio::select! {
         biased;
         () = Seldom::new(guards) => {}
-        () = outer(&gate, &client, io, &pulse, &live) => {}
+        () = async {
+            match redirected {
+                None => outer(&gate, &client, io, &pulse, &live).await,
+                Some(port) => redirected::enter(&gate, &client, port, io, &pulse, &live).await,
+            }
+        } => {}
     }
 }
 

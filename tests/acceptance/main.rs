@@ -19,5 +19,6 @@ mod heartbeat;
 mod outage;
 mod prove;
 mod provisioning;
+mod redirected;
 mod runs;
 mod soak;

@@ -32,7 +32,8 @@ pub fn file(path: &Path, text: &str, uid: u32, mode: u32) {
     own(path, uid, mode);
 }
 
-fn own(path: &Path, uid: u32, mode: u32) {
+/// Hands `path` to `uid` with `mode`.
+pub fn own(path: &Path, uid: u32, mode: u32) {
     chown(path, Some(uid), Some(uid))
         .unwrap_or_else(|error| panic!("{}: {error} (the suite runs as root)", path.display()));
     fs::set_permissions(path, fs::Permissions::from_mode(mode))

@@ -1,4 +1,5 @@
-//! What clients inside runs trust: the gate's certificate alone, merged with the system's, and as a Java store.
+//! What clients inside runs trust: the gate's certificate alone (with its successor's while the authority is being
+//! replaced), merged with the system's, and as a Java store.
 
 use std::fs;
 use std::path::Path;
@@ -34,6 +35,15 @@ fn wanted(site: &Site) -> Result<[(&'static str, String); 3], StepError> {
         ("bundle.pem", bundle),
         ("wgetrc", WGETRC.to_owned()),
     ])
+}
+
+/// The certificates of a PEM text, each by itself.
+fn certificates(text: &str) -> Vec<String> {
+    const END: &str = "-----END CERTIFICATE-----";
+    text.split_inclusive(END)
+        .filter(|part| part.ends_with(END))
+        .map(|part| format!("{}\n", part.trim_start()))
+        .collect()
 }
 
 /// Whether the file is there with that content.
@@ -77,14 +87,24 @@ impl Step for Trust {
             // Beside it, then renamed: keytool adds to a store that is there, and a killed one leaves half of one.
             let fresh = trust.join("truststore.new");
             let _ = fs::remove_file(&fresh);
-            Call::new("keytool")
-                .args(["-importcert", "-noprompt", "-alias", "portcullis"])
-                .arg("-file")
-                .arg(trust.join("ca.pem"))
-                .args(["-storetype", "PKCS12", "-storepass", "changeit"])
-                .arg("-keystore")
-                .arg(&fresh)
-                .run()?;
+            // One by one: of a file with several certificates keytool takes the first.
+            let single = trust.join("ca.new");
+            for (at, certificate) in certificates(&file::read(&trust.join("ca.pem"))?)
+                .iter()
+                .enumerate()
+            {
+                file::write(&single, certificate.as_bytes(), Access::root(0o644))?;
+                Call::new("keytool")
+                    .args(["-importcert", "-noprompt", "-alias"])
+                    .arg(format!("portcullis-{at}"))
+                    .arg("-file")
+                    .arg(&single)
+                    .args(["-storetype", "PKCS12", "-storepass", "changeit"])
+                    .arg("-keystore")
+                    .arg(&fresh)
+                    .run()?;
+            }
+            let _ = fs::remove_file(&single);
             file::hand_over(&fresh, Access::root(0o644))?;
             fs::rename(&fresh, &store).map_err(FileError::new("replace", &store))?;
         }
@@ -93,5 +113,19 @@ impl Step for Trust {
 
     fn repair(&self, _: &Site) -> String {
         "apt-get install --reinstall ca-certificates && update-ca-certificates".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::certificates;
+
+    #[test]
+    fn each_certificate_of_a_bundle_is_a_file_of_its_own() {
+        let one = "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n";
+        let two = one.replace('A', "B");
+        assert_eq!(certificates(&format!("{one}{two}")), [one.to_owned(), two]);
+        assert_eq!(certificates(one), [one]);
+        assert!(certificates("").is_empty());
     }
 }

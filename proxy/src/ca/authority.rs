@@ -13,8 +13,10 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
+use sha2::Digest;
 use zeroize::Zeroizing;
 
+use super::rotation::{self, AuthorityView};
 use super::{CERTIFICATE, CaError, KEY};
 
 const LIFE: Duration = Duration::from_secs(5 * 366 * 24 * 3600);
@@ -65,51 +67,133 @@ pub fn create(directory: &Path, owner: Option<(u32, u32)>) -> Result<Created, Ca
             .map_err(|problem| fail(directory, problem))?;
     }
 
-    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CaError::Mint)?;
-    let certificate = parameters().self_signed(&key).map_err(CaError::Mint)?;
-    let key_text = Zeroizing::new(key.serialize_pem());
-    // The key first: a certificate without a key is never published.
-    write_new(&key_path, key_text.as_bytes(), 0o600, uid, gid)
-        .map_err(|problem| fail(&key_path, problem))?;
-    write_new(
-        &certificate_path,
-        certificate.pem().as_bytes(),
-        0o644,
-        uid,
-        gid,
-    )
-    .map_err(|problem| fail(&certificate_path, problem))?;
-    File::open(directory)
-        .and_then(|open| open.sync_all())
-        .map_err(|problem| fail(directory, problem))?;
+    make(directory, (KEY, CERTIFICATE), None, (uid, gid))?;
     Ok(Created::New)
 }
 
-/// The authority's certificate as PEM.
+/// Makes a key and a certificate of its own under these names, with one more file if given. The
+/// certificate comes last: one without a key, or without that file, is never published.
+pub(super) fn make(
+    directory: &Path,
+    (key_name, certificate_name): (&str, &str),
+    more: Option<(&str, &str)>,
+    (uid, gid): (u32, u32),
+) -> Result<(), CaError> {
+    let write = |name: &str, bytes: &[u8], mode| {
+        let path = directory.join(name);
+        write_new(&path, bytes, mode, uid, gid).map_err(|problem| {
+            let hint = "check the directory's owner and mode";
+            file_error(&path, problem.to_string(), hint)
+        })
+    };
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(CaError::Mint)?;
+    let certificate = parameters().self_signed(&key).map_err(CaError::Mint)?;
+    let key_text = Zeroizing::new(key.serialize_pem());
+    write(key_name, key_text.as_bytes(), 0o600)?;
+    if let Some((name, text)) = more {
+        write(name, text.as_bytes(), 0o644)?;
+    }
+    write(certificate_name, certificate.pem().as_bytes(), 0o644)?;
+    File::open(directory)
+        .and_then(|open| open.sync_all())
+        .map_err(|problem| unreadable(directory, &problem))
+}
+
+/// What clients must trust, as PEM: the authority's certificate, and its successor's during an
+/// overlap.
 ///
 /// # Errors
 /// [`CaError::File`]
 pub fn export(directory: &Path) -> Result<String, CaError> {
-    let path = directory.join(CERTIFICATE);
-    let text = std::fs::read_to_string(&path).map_err(|problem| unreadable(&path, &problem))?;
-    CertificateDer::from_pem_slice(text.as_bytes())
-        .map_err(|problem| file_error(&path, problem.to_string(), REMAKE))?;
+    let mut text = String::new();
+    for name in [CERTIFICATE, rotation::NEXT_CERTIFICATE] {
+        let path = directory.join(name);
+        if name != CERTIFICATE && !exists(&path)? {
+            continue;
+        }
+        read_certificate(&path)?;
+        let more = std::fs::read_to_string(&path).map_err(|problem| unreadable(&path, &problem))?;
+        text.push_str(more.trim_end());
+        text.push('\n');
+    }
     Ok(text)
 }
 
-pub(super) fn load(
+pub(super) fn read_certificate(path: &Path) -> Result<CertificateDer<'static>, CaError> {
+    let text = std::fs::read_to_string(path).map_err(|problem| unreadable(path, &problem))?;
+    CertificateDer::from_pem_slice(text.as_bytes())
+        .map_err(|problem| file_error(path, problem.to_string(), REMAKE))
+}
+
+pub(super) fn read_key_pair(path: &Path) -> Result<KeyPair, CaError> {
+    let text = read_key(path)?;
+    KeyPair::from_pem(&text).map_err(|problem| file_error(path, problem.to_string(), REMAKE))
+}
+
+/// The public key of a certificate, as it stands in it.
+pub(super) fn key_of(path: &Path, certificate: &CertificateDer<'_>) -> Result<Vec<u8>, CaError> {
+    let facts = webpki::EndEntityCert::try_from(certificate)
+        .map_err(|problem| file_error(path, problem.to_string(), REMAKE))?;
+    Ok(facts.subject_public_key_info().to_vec())
+}
+
+/// What people want to know of a certificate.
+pub(super) fn describe(
+    path: &Path,
+    certificate: &CertificateDer<'_>,
+) -> Result<AuthorityView, CaError> {
+    let odd = |problem: String| file_error(path, problem, REMAKE);
+    let (_, facts) =
+        x509_parser::parse_x509_certificate(certificate).map_err(|error| odd(error.to_string()))?;
+    let name = facts.subject().iter_common_name().next();
+    let name = name.and_then(|name| name.as_str().ok()).unwrap_or("?");
+    let expires = facts.validity().not_after.timestamp();
+    let now = jiff::Timestamp::now().as_second();
+    let expires_text = jiff::Timestamp::from_second(expires)
+        .map_err(|error| odd(error.to_string()))?
+        .to_string();
+    let mut sha256 = String::new();
+    for byte in sha2::Sha256::digest(certificate.as_ref()) {
+        sha256.push_str(&format!("{byte:02x}"));
+    }
+    Ok(AuthorityView {
+        name: name.to_owned(),
+        sha256,
+        expires: expires_text,
+        days_left: (expires - now).div_euclid(24 * 3600),
+    })
+}
+
+pub(super) fn time_text(time: SystemTime) -> String {
+    jiff::Timestamp::try_from(time).map_or_else(|_| "?".to_owned(), |time| format!("{time:.0}"))
+}
+
+pub(super) type Loaded = (Issuer<'static, KeyPair>, CertificateDer<'static>);
+
+pub(super) fn load(directory: &Path) -> Result<Loaded, CaError> {
+    load_pair(directory, KEY, CERTIFICATE)
+}
+
+/// A key and its certificate, of which neither is used unless both are in order.
+pub(super) fn load_pair(
     directory: &Path,
-) -> Result<(Issuer<'static, KeyPair>, CertificateDer<'static>), CaError> {
-    let (key_path, certificate_path) = (directory.join(KEY), directory.join(CERTIFICATE));
-    let key_text = read_key(&key_path)?;
-    let text = export(directory)?;
-    let key = KeyPair::from_pem(&key_text)
-        .map_err(|problem| file_error(&key_path, problem.to_string(), REMAKE))?;
-    let certificate = CertificateDer::from_pem_slice(text.as_bytes())
-        .map_err(|problem| file_error(&certificate_path, problem.to_string(), REMAKE))?;
-    let facts = webpki::EndEntityCert::try_from(&certificate)
-        .map_err(|problem| file_error(&certificate_path, problem.to_string(), REMAKE))?;
-    if *facts.subject_public_key_info() != *key.subject_public_key_info() {
+    key_name: &str,
+    certificate_name: &str,
+) -> Result<Loaded, CaError> {
+    let (key_path, certificate_path) = (directory.join(key_name), directory.join(certificate_name));
+    let key = read_key_pair(&key_path)?;
+    let certificate = read_certificate(&certificate_path)?;
+    let view = describe(&certificate_path, &certificate)?;
+    if view.days_left < 0 {
+        return Err(file_error(
+            &certificate_path,
+            format!("has ended on {}", view.expires),
+            "portcullis-proxy ca rotate --finish puts a successor in its place; without one, REMAKE"
+                .replace("REMAKE", REMAKE)
+                .as_str(),
+        ));
+    }
+    if key_of(&certificate_path, &certificate)? != *key.subject_public_key_info() {
         return Err(file_error(
             &key_path,
             format!("is not the key of {}", certificate_path.display()),
@@ -197,7 +281,7 @@ fn write_new(path: &Path, bytes: &[u8], mode: u32, uid: u32, gid: u32) -> std::i
     std::fs::remove_file(&fresh)
 }
 
-fn exists(path: &Path) -> Result<bool, CaError> {
+pub(super) fn exists(path: &Path) -> Result<bool, CaError> {
     match std::fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
         Err(problem) if problem.kind() == ErrorKind::NotFound => Ok(false),
@@ -205,7 +289,7 @@ fn exists(path: &Path) -> Result<bool, CaError> {
     }
 }
 
-fn unreadable(path: &Path, problem: &std::io::Error) -> CaError {
+pub(super) fn unreadable(path: &Path, problem: &std::io::Error) -> CaError {
     let hint = if problem.kind() == ErrorKind::NotFound {
         "make it with portcullis-proxy ca init --config FILE"
     } else {
@@ -219,7 +303,7 @@ fn half(missing: &Path, present: &Path) -> CaError {
     file_error(missing, problem, REMAKE)
 }
 
-fn file_error(path: &Path, problem: String, hint: &str) -> CaError {
+pub(super) fn file_error(path: &Path, problem: String, hint: &str) -> CaError {
     CaError::File {
         path: path.display().to_string(),
         problem,

@@ -14,7 +14,8 @@ fn made() -> (tempfile::TempDir, Minter) {
 
 /// Verifies a leaf as a client would, at a given time.
 fn accepts(minter: &Minter, leaf: &CertifiedKey, name: &str, at: SystemTime) -> bool {
-    let anchor = webpki::anchor_from_trusted_cert(minter.certificate()).unwrap();
+    let authority = minter.certificate();
+    let anchor = webpki::anchor_from_trusted_cert(&authority).unwrap();
     let end = webpki::EndEntityCert::try_from(leaf.end_entity_cert().unwrap()).unwrap();
     let at = UnixTime::since_unix_epoch(at.duration_since(SystemTime::UNIX_EPOCH).unwrap());
     let chained = end
@@ -167,4 +168,96 @@ fn an_authority_that_is_not_ours_alone_is_refused() {
         .map(|_| ())
         .unwrap_err();
     assert!(said.to_string().contains("ca init"), "{said}");
+}
+
+#[test]
+fn a_rotation_overlaps_and_the_successor_takes_over_at_its_time() {
+    let (directory, minter) = made();
+    let ca = directory.path().join("ca");
+    let hour = Duration::from_secs(3600);
+    let now = SystemTime::now();
+    let old = minter.certificate();
+    let begun = begin(&ca, hour).unwrap();
+    let next = begun.next.unwrap();
+    assert_ne!(next.authority.sha256, begun.current.sha256);
+    let mode = std::fs::metadata(ca.join("next.key")).unwrap().mode();
+    assert_eq!(mode & 0o7777, 0o600);
+    assert_eq!(export(&ca).unwrap().matches("BEGIN CERTIFICATE").count(), 2);
+    let said = begin(&ca, hour).unwrap_err().to_string();
+    assert!(said.contains("under way"), "{said}");
+
+    // During the overlap the old one signs, also after a restart.
+    assert_eq!(minter.turn_at(now).unwrap(), None);
+    assert_eq!(Minter::load(&ca, 4).unwrap().certificate(), old);
+    let name = host("h.example");
+    let before = minter.leaf(&name).unwrap();
+    let turned = minter.turn_at(now + 2 * hour).unwrap();
+    assert_eq!(turned, Some(next.authority.name.clone()));
+    assert_ne!(minter.certificate(), old);
+    let after = minter.leaf(&name).unwrap();
+    assert!(
+        !Arc::ptr_eq(&before, &after),
+        "no leaf of the old one is served"
+    );
+    assert!(accepts(&minter, &after, "h.example", now));
+    assert!(!accepts(&minter, &before, "h.example", now), "control");
+    assert_eq!(
+        minter.turn_at(now).unwrap(),
+        None,
+        "a clock that goes back changes nothing"
+    );
+    let after = view(&ca).unwrap();
+    assert_eq!(after.current, next.authority);
+    assert_eq!(after.next, None);
+    assert_eq!(export(&ca).unwrap().matches("BEGIN CERTIFICATE").count(), 1);
+}
+
+#[test]
+fn a_rotation_is_finished_by_hand_and_the_running_gate_takes_it_up() {
+    let (directory, minter) = made();
+    let ca = directory.path().join("ca");
+    let said = finish(&ca).unwrap_err().to_string();
+    assert!(said.contains("no rotation is under way"), "{said}");
+    let begun = begin(&ca, Duration::from_secs(7 * 24 * 3600)).unwrap();
+    let finished = finish(&ca).unwrap();
+    assert_eq!(finished.current, begun.next.unwrap().authority);
+    assert!(!ca.join("next.key").exists() && !ca.join("next.from").exists());
+    assert_eq!(minter.turn().unwrap(), Some(finished.current.name));
+    assert!(
+        begin(&ca, Duration::from_secs(400 * 24 * 3600)).is_err(),
+        "no overlap for ever"
+    );
+}
+
+#[test]
+fn a_switch_that_was_cut_short_is_completed_and_a_foreign_certificate_is_not() {
+    let (directory, minter) = made();
+    let ca = directory.path().join("ca");
+    let next = begin(&ca, Duration::ZERO).unwrap().next.unwrap();
+    // The crash: the key has moved, the certificate has not.
+    std::fs::rename(ca.join("next.key"), ca.join(KEY)).unwrap();
+    assert!(authority::load(&ca).is_err(), "as it is, it is of no use");
+    let healed = Minter::load(&ca, 4).unwrap();
+    assert_ne!(healed.certificate(), minter.certificate());
+    assert_eq!(view(&ca).unwrap().current, next.authority);
+
+    std::fs::copy(ca.join(CERTIFICATE), ca.join("next.pem")).unwrap();
+    let other = directory.path().join("other");
+    create(&other, None).unwrap();
+    std::fs::copy(other.join(CERTIFICATE), ca.join("next.pem")).unwrap();
+    let kept = Minter::load(&ca, 4).unwrap();
+    assert_eq!(kept.certificate(), healed.certificate());
+}
+
+#[test]
+fn ten_thousand_names_leave_the_cache_at_its_bound() {
+    let directory = tempfile::tempdir().unwrap();
+    let ca = directory.path().join("ca");
+    create(&ca, None).unwrap();
+    let minter = Minter::load(&ca, 1024).unwrap();
+    for at in 0..10_000 {
+        minter.leaf(&host(&format!("h{at}.example"))).unwrap();
+        assert!(minter.cache().len() <= 1024);
+    }
+    assert_eq!(minter.cache().len(), 1024);
 }

@@ -247,6 +247,20 @@ fn print_status(status: &Value) {
             text(&credential["kind"])
         ));
     }
+    for (word, authority) in [
+        ("signs", &status["ca"]["current"]),
+        ("next", &status["ca"]["next"]),
+    ] {
+        if authority["name"].is_string() {
+            let from = authority["from"].as_str();
+            let from = from.map_or_else(String::new, |from| format!("  signs from {from}"));
+            say(&format!(
+                "authority   {word}  {}  expires {}{from}",
+                text(&authority["name"]),
+                text(&authority["expires"])
+            ));
+        }
+    }
     say(&format!("runs        {} open", status["runs"]));
     for warning in words(&status["warnings"]) {
         say(&format!("warning     {warning}"));

@@ -161,6 +161,10 @@ fn assemble(
             vault.seal();
         }
     }
+    let minter = Arc::new(Minter::load(
+        &config.ca_directory,
+        config.limits.leaf_cache,
+    )?);
     let (new_listeners, listeners) = mpsc::channel(LISTENERS_QUEUED);
     let settings = RunsSettings {
         directory: config.runs_directory.clone(),
@@ -182,9 +186,9 @@ fn assemble(
         audit,
         runs,
         boundary,
+        minter,
         started_at: crate::audit::now(),
         neighbours: hardened.neighbours,
-        minter: std::sync::OnceLock::new(),
     };
     let (policies, boundary) = (Arc::clone(&custody.policies), Arc::clone(&custody.boundary));
     custody
@@ -216,30 +220,24 @@ async fn serve(
     args: &RunArgs,
 ) -> Result<(), StartError> {
     let config = Arc::clone(&custody.config);
-    let minter = Arc::new(Minter::load(
-        &config.ca_directory,
-        config.limits.leaf_cache,
-    )?);
-    // Nobody else sets it.
-    let _ = custody.minter.set(Arc::clone(&minter));
     let gate = Arc::new(Gate::new(Parts {
         config: Arc::clone(&config),
         policies: Arc::clone(&custody.policies),
         vault: Arc::clone(&custody.vault),
-        minter,
+        minter: Arc::clone(&custody.minter),
         audit: Arc::clone(&custody.audit),
         runs: Arc::clone(&custody.runs),
         boundary: Arc::clone(&custody.boundary),
     })?);
-    let tcp = match &config.listen {
-        None => None,
-        Some(listen) => Some(tokio::net::TcpListener::bind(listen.tcp).await.map_err(
-            |source| StartError::Listen {
+    let entrances = match &config.listen {
+        None => tasks::Entrances::default(),
+        Some(listen) => tasks::Entrances::bind(listen)
+            .await
+            .map_err(|(at, source)| StartError::Listen {
                 what: "listen on",
-                at: listen.tcp.to_string(),
+                at: at.to_string(),
                 source,
-            },
-        )?),
+            })?,
     };
     let control = control::bind(&config.control.socket).map_err(|source| StartError::Listen {
         what: "make the control socket",
@@ -263,7 +261,7 @@ async fn serve(
         Arc::clone(&custody),
         Arc::clone(&gate),
         control,
-        tcp,
+        entrances,
         metrics,
         listeners,
     );

@@ -156,27 +156,19 @@ fn profiles(root: &mut Section<'_, '_>) -> BTreeMap<String, Profile> {
 fn listen(mut section: Section<'_, '_>, profiles: &BTreeMap<String, Profile>) -> Option<Listen> {
     let tcp = section
         .required_string("tcp", "\"127.0.0.1:3128\"")
-        .and_then(|text| match text.value.parse::<SocketAddr>() {
-            Ok(address) if address.ip().is_loopback() => Some(address),
-            Ok(address) => {
-                section.problem(
-                    text.at,
-                    "tcp",
-                    format!("{address} is not a loopback address"),
-                    "listen on 127.0.0.1 or [::1]: a uid is only known on this machine",
-                );
-                None
-            }
-            Err(_) => {
-                section.problem(
-                    text.at,
-                    "tcp",
-                    format!("{} is not ADDRESS:PORT", text.value),
-                    "write \"127.0.0.1:3128\"",
-                );
-                None
-            }
-        });
+        .and_then(|text| loopback(&section, "tcp", &text));
+    let redirected = loopbacks(&mut section, "redirected");
+    let resolver = loopbacks(&mut section, "resolver");
+    if let Some(tcp) = tcp
+        && (redirected.contains(&tcp) || resolver.contains(&tcp))
+    {
+        section.problem(
+            section.at(),
+            "tcp",
+            format!("{tcp} is listed twice"),
+            "give each entrance a port of its own",
+        );
+    }
     let mut identities: Vec<Identity> = Vec::new();
     if !section.has("identity") {
         section.problem(
@@ -223,8 +215,48 @@ fn listen(mut section: Section<'_, '_>, profiles: &BTreeMap<String, Profile>) ->
     section.close();
     Some(Listen {
         tcp: tcp?,
+        redirected,
+        resolver,
         identities,
     })
+}
+
+/// A loopback address with its port.
+fn loopback(section: &Section<'_, '_>, key: &str, text: &At<String>) -> Option<SocketAddr> {
+    let (problem, hint) = match text.value.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() && address.port() > 0 => return Some(address),
+        Ok(address) => (
+            format!("{address} is not a loopback address with a port"),
+            "listen on 127.0.0.1 or [::1]: a uid is only known on this machine",
+        ),
+        Err(_) => (
+            format!("{} is not ADDRESS:PORT", text.value),
+            "write \"127.0.0.1:3128\"",
+        ),
+    };
+    section.problem(text.at, key, problem, hint);
+    None
+}
+
+fn loopbacks(section: &mut Section<'_, '_>, key: &'static str) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for text in section
+        .strings(key)
+        .map(|list| list.value)
+        .unwrap_or_default()
+    {
+        match loopback(section, key, &text) {
+            Some(address) if addresses.contains(&address) => section.problem(
+                text.at,
+                key,
+                format!("{address} is listed twice"),
+                "keep one of them",
+            ),
+            Some(address) => addresses.push(address),
+            None => {}
+        }
+    }
+    addresses
 }
 
 fn identity_uid(section: &Section<'_, '_>, number: &At<u64>) -> Option<u32> {

@@ -3,17 +3,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use serde::Serialize;
 
 use crate::audit::{Audit, AuditView};
 use crate::boundary::{Boundary, BoundaryProof, Source};
-use crate::ca::Minter;
+use crate::ca::{self, CaView, Minter};
 use crate::config::Config;
 use crate::credential::{CredentialView, Vault};
 use crate::policies::{Policies, PolicyView};
 use crate::runs::Runs;
+
+/// An authority with fewer days left than this should be replaced.
+const CA_DAYS: i64 = 30;
 
 /// Everything that status, reload and runs need.
 #[allow(missing_debug_implementations, reason = "leads to secrets")]
@@ -30,12 +33,12 @@ pub struct Custody {
     pub runs: Arc<Runs>,
     /// The kernel boundary's proof.
     pub boundary: Arc<Boundary>,
+    /// Who makes certificates for clients.
+    pub minter: Arc<Minter>,
     /// When the process started, RFC 3339.
     pub started_at: String,
     /// Processes found under the gate's uid at start.
     pub neighbours: Vec<u32>,
-    /// The certificate authority, once it is loaded.
-    pub minter: OnceLock<Arc<Minter>>,
 }
 
 /// Body of `GET /v1/status`.
@@ -57,6 +60,9 @@ pub struct Status {
     pub policies: BTreeMap<String, PolicyView>,
     /// The credentials by name and kind.
     pub credentials: Vec<CredentialView>,
+    /// The certificate authority, and its successor during a rotation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca: Option<CaView>,
     /// How many runs are open.
     pub runs: usize,
     /// The audit log.
@@ -169,6 +175,7 @@ impl Custody {
             boundary,
             policies,
             credentials,
+            ca: ca::view(&self.config.ca_directory).ok(),
             runs: self.runs.views().len(),
             audit,
             warnings: self.warnings(),
@@ -178,7 +185,7 @@ impl Custody {
     /// How many leaf certificates are kept, and how many may be.
     #[must_use]
     pub fn leaf_cache(&self) -> Option<(u64, u64)> {
-        let (cached, most) = self.minter.get()?.cached();
+        let (cached, most) = self.minter.cached();
         Some((u64::try_from(cached).ok()?, u64::try_from(most).ok()?))
     }
 
@@ -198,6 +205,16 @@ impl Custody {
                 "other processes ran under the gate's uid at start: {}",
                 pids.join(", ")
             ));
+        }
+        match ca::view(&self.config.ca_directory) {
+            Ok(view) if view.current.days_left < CA_DAYS && view.next.is_none() => {
+                warnings.push(format!(
+                    "the certificate authority ends on {}: portcullis-proxy ca rotate makes its successor",
+                    view.current.expires
+                ));
+            }
+            Ok(_) => {}
+            Err(problem) => warnings.push(problem.to_string()),
         }
         warnings
     }

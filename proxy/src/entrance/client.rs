@@ -50,9 +50,23 @@ impl Client {
 
     /// A process that the configuration knows by its uid.
     pub fn of_uid(grant: Grant, peer_uid: u32) -> Self {
+        Self::known(grant, peer_uid, Entrance::Uid)
+    }
+
+    /// The same process, led here by the boundary.
+    pub fn of_redirected(grant: Grant, peer_uid: u32) -> Self {
+        Self::known(grant, peer_uid, Entrance::Redirected)
+    }
+
+    /// The same process, asking for a name.
+    pub fn of_resolver(grant: Grant, peer_uid: u32) -> Self {
+        Self::known(grant, peer_uid, Entrance::Resolver)
+    }
+
+    fn known(grant: Grant, peer_uid: u32, entrance: Entrance) -> Self {
         Self {
             grant,
-            entrance: Entrance::Uid,
+            entrance,
             peer_uid: Some(peer_uid),
             owner: format!("uid:{peer_uid}").into(),
             run: None,

@@ -249,7 +249,7 @@ hosts = ["api.example.com"]
         IO: AsyncRead + AsyncWrite + Unpin,
     {
         let mut roots = RootCertStore::empty();
-        let certificate: CertificateDer<'static> = self.gate.minter.certificate().clone();
+        let certificate: CertificateDer<'static> = self.gate.minter.certificate();
         roots.add(certificate).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let config = ClientConfig::builder_with_provider(provider)

@@ -1,20 +1,29 @@
 //! The tasks of a running gate, and the signals that end it.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::config::Listen;
 use crate::control::{self, custody::Custody};
 use crate::entrance;
 use crate::gate::Gate;
+use crate::redirected;
+use crate::resolver::{self, Resolver, Sockets};
 use crate::runs::NewListener;
 
 /// How often the boundary is looked at for the vault's sake; each request asks for itself too.
 const BOUNDARY_EVERY: Duration = Duration::from_secs(1);
+
+/// How often the certificate authority's directory and the clock are looked at.
+const AUTHORITY_EVERY: Duration = Duration::from_secs(1);
+/// A wall clock that differs by less has not been set, but drifted.
+const JUMP: Duration = Duration::from_secs(60);
 
 pub(super) struct Signals {
     hangup: Signal,
@@ -50,6 +59,33 @@ impl Signals {
     }
 }
 
+/// What `[listen]` asks for, bound.
+#[derive(Debug, Default)]
+pub(super) struct Entrances {
+    tcp: Option<TcpListener>,
+    redirected: Vec<TcpListener>,
+    resolver: Vec<Sockets>,
+}
+
+impl Entrances {
+    /// Binds all of it; the error names the address that could not be had.
+    pub(super) async fn bind(listen: &Listen) -> Result<Self, (SocketAddr, std::io::Error)> {
+        let named = |at| move |error| (at, error);
+        let mut this = Self::default();
+        let tcp = TcpListener::bind(listen.tcp).await;
+        this.tcp = Some(tcp.map_err(named(listen.tcp))?);
+        for at in &listen.redirected {
+            let listener = TcpListener::bind(at).await.map_err(named(*at))?;
+            this.redirected.push(listener);
+        }
+        for at in &listen.resolver {
+            let sockets = Sockets::bind(*at).await.map_err(named(*at))?;
+            this.resolver.push(sockets);
+        }
+        Ok(this)
+    }
+}
+
 /// What runs as long as the gate does.
 pub(super) struct Tasks {
     running: JoinSet<()>,
@@ -61,7 +97,7 @@ impl Tasks {
         custody: Arc<Custody>,
         gate: Arc<Gate>,
         control: UnixListener,
-        tcp: Option<TcpListener>,
+        entrances: Entrances,
         metrics: Option<TcpListener>,
         listeners: mpsc::Receiver<NewListener>,
     ) -> Self {
@@ -70,8 +106,17 @@ impl Tasks {
         running.spawn(entrance::runs(Arc::clone(&gate), listeners));
         running.spawn(entrance::housekeeping(Arc::clone(&gate)));
         running.spawn(keep_vault(Arc::clone(&custody)));
-        if let Some(tcp) = tcp {
-            running.spawn(entrance::tcp(gate, tcp));
+        running.spawn(keep_authority(Arc::clone(&custody)));
+        if let Some(tcp) = entrances.tcp {
+            running.spawn(entrance::tcp(Arc::clone(&gate), tcp));
+        }
+        for listener in entrances.redirected {
+            running.spawn(redirected::accept(Arc::clone(&gate), listener));
+        }
+        let names = Arc::new(Resolver::default());
+        for sockets in entrances.resolver {
+            let names = Arc::clone(&names);
+            running.spawn(resolver::serve(Arc::clone(&gate), names, sockets));
         }
         if let (Some(listener), Some(config)) = (metrics, &custody.config.metrics) {
             let uids = config.uids.clone();
@@ -102,6 +147,48 @@ impl Tasks {
     }
 }
 
+/// Takes up a replaced certificate authority, and says when the wall clock has jumped: leaves and
+/// the times of records go by it, while leases and deadlines do not.
+async fn keep_authority(custody: Arc<Custody>) {
+    let mut ticks = tokio::time::interval(AUTHORITY_EVERY);
+    let (mut wall, mut steady) = (SystemTime::now(), Instant::now());
+    let mut failing = false;
+    loop {
+        ticks.tick().await;
+        let (now, passed) = (SystemTime::now(), steady.elapsed());
+        if let Some(text) = jump(wall + passed, now) {
+            custody.audit.event(&text);
+            tracing::warn!("{text}");
+        }
+        (wall, steady) = (now, Instant::now());
+        let minter = Arc::clone(&custody.minter);
+        match tokio::task::spawn_blocking(move || minter.turn()).await {
+            Ok(Ok(None)) => failing = false,
+            Ok(Ok(Some(name))) => {
+                failing = false;
+                custody.audit.event(&format!("{name} signs from now on"));
+                tracing::info!("{name} signs from now on");
+            }
+            Ok(Err(problem)) if !failing => {
+                failing = true;
+                tracing::error!("{problem}");
+            }
+            Ok(Err(_)) => {}
+            Err(problem) => tracing::error!("the authority could not be looked at: {problem}"),
+        }
+    }
+}
+
+/// What is said of a wall clock that shows `found` where `expected` was due.
+fn jump(expected: SystemTime, found: SystemTime) -> Option<String> {
+    let (by, way) = match found.duration_since(expected) {
+        Ok(by) => (by, "forward"),
+        Err(back) => (back.duration(), "back"),
+    };
+    let text = format!("the wall clock was set {way} by {} s", by.as_secs());
+    (by >= JUMP).then_some(text)
+}
+
 /// Empties the vault while the boundary is not proven, and fills it again when it is.
 async fn keep_vault(custody: Arc<Custody>) {
     let mut proven = custody.boundary.check().is_ok();
@@ -129,5 +216,24 @@ async fn keep_vault(custody: Arc<Custody>) {
             (Ok(_), true) => {}
         }
         proven = found.is_ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_set_is_told_and_one_that_drifts_is_not() {
+        let now = SystemTime::now();
+        let day = Duration::from_secs(24 * 3600);
+        let said = jump(now, now + day).unwrap();
+        assert_eq!(said, "the wall clock was set forward by 86400 s");
+        let said = jump(now, SystemTime::UNIX_EPOCH).unwrap();
+        assert!(
+            said.starts_with("the wall clock was set back by "),
+            "{said}"
+        );
+        assert_eq!(jump(now, now + Duration::from_secs(1)), None);
     }
 }
