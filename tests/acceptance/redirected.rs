@@ -57,7 +57,7 @@ impl Led {
                     meta l4proto {{ tcp, udp }} th dport 53 redirect to :3153
                     meta l4proto != tcp return
                     fib daddr type local tcp dport {{ 3128, 3129 }} return
-                    redirect to :3129
+                    meta l4proto tcp redirect to :3129
                 }}
             }}",
             agent = world.agent,

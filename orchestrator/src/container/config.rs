@@ -26,6 +26,11 @@ pub(super) const RELAY: &str = "/opt/portcullis/relay";
 /// Forbids set-user-id programs and device files in the workspace.
 const REMOUNT: &str = "/bin/mount -o remount,bind,rw,nosuid,nodev \"$LXC_ROOTFS_MOUNT/work\"";
 
+/// Lets the relay listen on low ports, which has no privilege either. By a command and not by
+/// `lxc.sysctl`, which comes when `/proc/sys` is read-only already; the network namespace that a
+/// process is in is the one whose setting it writes.
+const LOW_PORTS: &str = "echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start";
+
 /// Host files that every container uses.
 #[derive(Debug)]
 pub(super) struct Fixed<'a> {
@@ -63,8 +68,6 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     }
     config.set("lxc.net.0.type", "empty");
     config.set("lxc.net.0.flags", "up");
-    // The relay answers names and carries connections on low ports, and has no privilege either.
-    config.set("lxc.sysctl.net.ipv4.ip_unprivileged_port_start", 0);
     config.set("lxc.init.uid", AGENT_ID);
     config.set("lxc.init.gid", AGENT_ID);
     config.set("lxc.cap.keep", "none");
@@ -121,6 +124,7 @@ pub(super) fn render(spec: &RunSpec, fixed: &Fixed<'_>) -> Result<String, Engine
     config.bind(&spec.workspace, "/work", "rbind,rw")?;
     config.set("lxc.hook.version", "1");
     config.set("lxc.hook.mount", REMOUNT);
+    config.set("lxc.hook.mount", LOW_PORTS);
     config.tmpfs("/tmp", &format!("size={memory},mode=1777"));
     let owner = format!("size={memory},mode=0700,uid={AGENT_ID},gid={AGENT_ID}");
     config.tmpfs("/home/agent", &owner);
@@ -244,7 +248,7 @@ mod tests {
             "lxc.idmap = g 0 100000 1024",
             "lxc.net.0.type = empty",
             "lxc.cap.keep = none",
-            "lxc.sysctl.net.ipv4.ip_unprivileged_port_start = 0",
+            "lxc.hook.mount = echo 0 > /proc/sys/net/ipv4/ip_unprivileged_port_start",
             "lxc.no_new_privs = 1",
             "lxc.seccomp.allow_nesting = 1",
             "lxc.cgroup2.memory.max = 1048576",

@@ -357,7 +357,7 @@ print("update", code(udp(b"\0\1\x28\0\0\1\0\0\0\0\0\0" + query(WEB)[12:])))
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for at in range(3000):
     s.sendto(os.urandom(at % 600), ("127.0.0.1", 53))
-    s.sendto(query("%064x"[:4] % at + ".tunnel.example", ident=at), ("127.0.0.1", 53))
+    s.sendto(query("%04x" % at + ".tunnel.example", ident=at), ("127.0.0.1", 53))
 held = [socket.create_connection(("127.0.0.1", 53), 10) for _ in range(40)]
 alive = None
 for _ in range(30):
