@@ -132,7 +132,7 @@ pub fn udp_peer(client: SocketAddr) -> Result<u32, IdentifyError> {
 }
 
 /// The UDP sockets of a family that are bound to a port.
-fn udp_sockets(family: u8, port: u16) -> Result<Vec<Box<InetResponse>>, IdentifyError> {
+fn udp_sockets(family: u8, port: u16) -> Result<Vec<InetResponse>, IdentifyError> {
     let mut id = if family == AF_INET {
         SocketId::new_v4()
     } else {
@@ -156,7 +156,9 @@ fn udp_sockets(family: u8, port: u16) -> Result<Vec<Box<InetResponse>>, Identify
                 .map_err(|_| IdentifyError::Answer)?;
             let length = usize::try_from(message.header.length).unwrap_or(usize::MAX);
             match message.payload {
-                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(one)) => found.push(one),
+                NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(one)) => {
+                    found.push(*one)
+                }
                 NetlinkPayload::Done(_) => return Ok(found),
                 _ => return Err(IdentifyError::Answer),
             }

@@ -29,7 +29,7 @@ const BLOCKED: u16 = 15;
 #[derive(Debug)]
 pub(super) enum Asked {
     /// A question about one name of the internet.
-    Question(Question),
+    Question(Box<Question>),
     /// Something else, which has this answer.
     Answer(Vec<u8>),
     /// Nothing that is worth an answer.
@@ -76,7 +76,7 @@ pub(super) fn read(packet: &[u8]) -> Asked {
     if query.query_class() != DNSClass::IN || transfer {
         return Asked::Answer(plain(&request, Some(&query), ResponseCode::Refused));
     }
-    Asked::Question(Question { request, query })
+    Asked::Question(Box::new(Question { request, query }))
 }
 
 impl Question {
@@ -197,7 +197,7 @@ mod tests {
         message.to_vec().unwrap()
     }
 
-    fn question(packet: &[u8]) -> Question {
+    fn question(packet: &[u8]) -> Box<Question> {
         match read(packet) {
             Asked::Question(question) => question,
             other => panic!("{other:?}"),

@@ -30,7 +30,7 @@ const PROHIBITED: u16 = 18;
 #[derive(Debug)]
 pub(super) enum Asked {
     /// A question about one name of the internet.
-    Question(Question),
+    Question(Box<Question>),
     /// Something else, which has this answer.
     Answer(Vec<u8>),
     /// Nothing that is worth an answer.
@@ -79,7 +79,7 @@ pub(super) fn read(packet: &[u8]) -> Asked {
     if query.query_class() != DNSClass::IN || transfer {
         return Asked::Answer(plain(&request, Some(&query), ResponseCode::Refused));
     }
-    Asked::Question(Question { request, query })
+    Asked::Question(Box::new(Question { request, query }))
 }
 
 impl Question {
@@ -201,7 +201,7 @@ mod tests {
         message.to_vec().unwrap()
     }
 
-    fn question(packet: &[u8]) -> Question {
+    fn question(packet: &[u8]) -> Box<Question> {
         match read(packet) {
             Asked::Question(question) => question,
             other => panic!("{other:?}"),
