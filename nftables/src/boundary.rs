@@ -5,6 +5,8 @@ use crate::accounts::{Accounts, AccountsError};
 use crate::config::{Config, Scope};
 use crate::detour;
 use crate::diagnostics::Diagnostics;
+use crate::foreign;
+use crate::lock;
 use crate::netlink::{self, NetlinkError};
 use crate::ruleset::{Ruleset, routing_table};
 use crate::sockets::{self, Cut};
@@ -23,10 +25,14 @@ pub enum BoundaryError {
     Status(#[from] StatusError),
     #[error("reading the system's state")]
     System(#[from] std::io::Error),
-    #[error("the accounts changed, and {0}; the watcher only shuts, so the former rules are kept")]
+    #[error(
+        "the accounts changed, and {0}; the watcher only shuts, so the former rules are kept until somebody applies the new ones"
+    )]
     WouldOpen(String),
     #[error("the rules were loaded but do not read back as written:\n{}", list(.0))]
     NotAsWritten(Vec<Difference>),
+    #[error("another table can undo what this one judges:\n{}", list(.0))]
+    Undone(Vec<Difference>),
 }
 
 /// What `apply` did.
@@ -54,14 +60,27 @@ pub fn ruleset(config: &Config) -> Result<Ruleset, BoundaryError> {
 /// Makes the kernel hold exactly this boundary, proves it by reading it back, and writes the
 /// status file. Changes nothing when it already stands.
 pub fn apply(config: &Config) -> Result<Applied, BoundaryError> {
+    let _turn = lock::take(&config.status)?;
     let ruleset = ruleset(config)?;
     let before = verify::verify(&ruleset)?;
     let mut cut = Cut::default();
     if !before.is_empty() {
         cut = load(&ruleset)?;
     }
-    Status::now(Some(&ruleset), config.scope.as_str(), &config.table, None)?
-        .write(&config.status)?;
+    let breaches = foreign::look(&ruleset)?.breaches;
+    let problem =
+        (!breaches.is_empty()).then(|| BoundaryError::Undone(breaches.clone()).to_string());
+    Status::now(
+        Some(&ruleset),
+        config.scope.as_str(),
+        &config.table,
+        problem,
+    )?
+    .with_events_of(&config.status)
+    .write(&config.status)?;
+    if !breaches.is_empty() {
+        return Err(BoundaryError::Undone(breaches));
+    }
     Ok(Applied {
         ruleset,
         before,
@@ -84,19 +103,38 @@ pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
     })
 }
 
-/// What differs from the configuration; empty means that the boundary stands.
-pub fn verify(config: &Config) -> Result<(Ruleset, Vec<Difference>), BoundaryError> {
+/// What `verify` found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Verified {
+    pub ruleset: Ruleset,
+    /// Empty means that the boundary stands as configured and nothing undoes it.
+    pub differences: Vec<Difference>,
+    /// What other tables do that opens nothing.
+    pub warnings: Vec<String>,
+}
+
+/// Compares the kernel with the configuration, and looks at what else is in the namespace.
+pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
     let ruleset = ruleset(config)?;
-    let differences = verify::verify(&ruleset)?;
-    Ok((ruleset, differences))
+    let mut differences = verify::verify(&ruleset)?;
+    let neighbours = foreign::look(&ruleset)?;
+    differences.extend(neighbours.breaches);
+    Ok(Verified {
+        ruleset,
+        differences,
+        warnings: neighbours.warnings,
+    })
 }
 
 /// Deletes the table and says so in the status file. `false` when there was no table.
 pub fn remove(config: &Config) -> Result<bool, BoundaryError> {
+    let _turn = lock::take(&config.status)?;
     let removed = netlink::remove(&config.table)?;
     detour::apply(routing_table(&config.table), None)?;
     let problem = Some("the boundary was removed".to_owned());
-    Status::now(None, config.scope.as_str(), &config.table, problem)?.write(&config.status)?;
+    Status::now(None, config.scope.as_str(), &config.table, problem)?
+        .with_events_of(&config.status)
+        .write(&config.status)?;
     Ok(removed)
 }
 

@@ -1,16 +1,17 @@
 //! The subcommands.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser, Subcommand};
 use nftables::accounts::Accounts;
-use nftables::boundary::{self, BoundaryError};
+use nftables::boundary::{self, BoundaryError, Verified};
 use nftables::config::Config;
-use nftables::counters::{self, Counters};
+use nftables::counters::{self, Counters, CountersError};
 use nftables::netlink::NetlinkError;
-use nftables::watch::{self, Event};
-use nftables::{privilege, render};
+use nftables::status::Status;
+use nftables::verify::Kind;
+use nftables::{monitor, privilege, render, watch};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -23,6 +24,8 @@ Examples:
   portcullis-boundary verify                         exit 0 when it is exactly so, 1 when not
   portcullis-boundary counters --json                who was refused, for a script
   portcullis-boundary watch                          keep it so, and say so in the status file
+  portcullis-boundary monitor                        who changes rules, who is refused, as it happens
+  portcullis-boundary proven                         exit 0 when the status file proves it now
   portcullis-boundary --config ./boundary.toml render
 
 Exit codes: 0 yes (or done), 1 no (verify found differences), 2 could not tell (usage,
@@ -65,8 +68,11 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// What was refused, in total and by user
-    #[command(after_help = "Example:\n  portcullis-boundary counters")]
+    /// What was refused, in total, by user, and in the last minute
+    #[command(
+        after_help = "Example:\n  portcullis-boundary counters\n\nThe last minute is known while \
+                      watch runs."
+    )]
     Counters {
         #[arg(long)]
         json: bool,
@@ -77,6 +83,25 @@ enum Command {
                       it and leave the rules in place."
     )]
     Watch,
+    /// Tell who changes rules and who is refused, while it happens; changes nothing
+    #[command(
+        after_help = "Examples:\n  portcullis-boundary monitor\n  portcullis-boundary monitor --json | jq \
+                      'select(.kind == \"minute\")'\n\nSIGTERM or SIGINT end it."
+    )]
+    Monitor {
+        /// One JSON object per line
+        #[arg(long)]
+        json: bool,
+    },
+    /// Exit 0 when the status file proves the boundary here and now; needs no privilege
+    #[command(
+        after_help = "Example (before an agent starts):\n  portcullis-boundary proven && exec agent"
+    )]
+    Proven {
+        /// The status file, instead of the one that the boundary file names
+        #[arg(long, value_name = "FILE")]
+        status: Option<PathBuf>,
+    },
     /// Delete the table: everybody may leave again
     #[command(after_help = "Example:\n  portcullis-boundary remove")]
     Remove,
@@ -92,7 +117,7 @@ pub(crate) fn run() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() { 2 } else { 0 };
-            // A closed terminal leaves nothing to tell.
+            // A closed terminal leaves nobody to tell, and the exit code says it all the same.
             let _ = error.print();
             return ExitCode::from(code);
         }
@@ -130,7 +155,15 @@ fn command(cli: &Cli) -> Result<ExitCode, BoundaryError> {
         | Command::Verify { .. }
         | Command::Counters { .. }
         | Command::Watch
+        | Command::Monitor { .. }
+        | Command::Proven { .. }
         | Command::Remove => {}
+    }
+    if let Command::Proven {
+        status: Some(status),
+    } = &cli.command
+    {
+        return proven(status);
     }
     let config = Config::load(&cli.config)?;
     match &cli.command {
@@ -139,6 +172,8 @@ fn command(cli: &Cli) -> Result<ExitCode, BoundaryError> {
         Command::Verify { json } => verify(&config, *json),
         Command::Counters { json } => show_counters(&config, *json),
         Command::Watch => watch(&config),
+        Command::Monitor { json } => monitor(&config, *json),
+        Command::Proven { .. } => proven(&config.status),
         Command::Remove => remove(&config),
         Command::Man | Command::Completions { .. } => Ok(ExitCode::SUCCESS),
     }
@@ -207,7 +242,11 @@ fn apply(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
 }
 
 fn verify(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
-    let (ruleset, differences) = boundary::verify(config)?;
+    let Verified {
+        ruleset,
+        differences,
+        warnings,
+    } = boundary::verify(config)?;
     let good = differences.is_empty();
     if json {
         let list: Vec<_> = differences
@@ -225,9 +264,15 @@ fn verify(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
             "table": ruleset.table,
             "ruleset_hash": ruleset.hash(),
             "differences": list,
+            "warnings": warnings,
         });
         output::line(&value.to_string());
-    } else if good {
+        return Ok(yes_or_no(good));
+    }
+    for warning in &warnings {
+        output::talk(&format!("warning: {warning}"));
+    }
+    if good {
         let hash = &ruleset.hash()[..12];
         output::line(&format!(
             "table inet {}: ruleset {hash} stands",
@@ -237,18 +282,32 @@ fn verify(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
         for difference in &differences {
             output::line(&difference.to_string());
         }
-        output::talk("  hint: portcullis-boundary apply puts the rules back");
+        if differences
+            .iter()
+            .any(|difference| difference.kind != Kind::Foreign)
+        {
+            output::talk("  hint: portcullis-boundary apply puts the rules back");
+        }
     }
-    Ok(if good {
+    Ok(yes_or_no(good))
+}
+
+fn yes_or_no(good: bool) -> ExitCode {
+    if good {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
-    })
+    }
 }
 
 fn show_counters(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
     let accounts = Accounts::load()?;
-    let Some(counters) = counters::read(&config.table, &accounts)? else {
+    let counters = counters::read(&config.table, &config.status, &accounts);
+    let counters = counters.map_err(|error| match error {
+        CountersError::Netlink(error) => BoundaryError::from(error),
+        CountersError::System(error) => BoundaryError::from(error),
+    })?;
+    let Some(counters) = counters else {
         output::talk(&format!("table inet {} is not loaded", config.table));
         output::talk("  hint: portcullis-boundary apply loads it");
         return Ok(ExitCode::from(1));
@@ -264,25 +323,18 @@ fn show_counters(config: &Config, json: bool) -> Result<ExitCode, BoundaryError>
 
 /// ```text
 /// refused             1017 packets     61020 bytes
-///   uid 42 (_apt)     1014 packets     60840 bytes
+///   uid 42 (_apt) was refused 1,014 times in the last minute, 1,014 times in all
 /// ```
 fn table(counters: &Counters) -> String {
     let mut text = String::new();
-    let mut row = |name: &str, packets: u64, bytes: u64| {
-        text.push_str(&format!(
-            "{name:<44} {packets:>12} packets {bytes:>14} bytes\n"
-        ));
-    };
     for total in &counters.totals {
-        row(&total.name, total.packets, total.bytes);
+        text.push_str(&format!(
+            "{:<20} {:>12} packets {:>14} bytes\n",
+            total.name, total.packets, total.bytes
+        ));
         if total.name == nftables::ruleset::COUNTER_REFUSED {
             for user in &counters.users {
-                let name = user.user.as_deref().unwrap_or("no such user");
-                row(
-                    &format!("  uid {} ({name})", user.uid),
-                    user.packets,
-                    user.bytes,
-                );
+                text.push_str(&format!("  {}\n", user.sentence()));
             }
         }
     }
@@ -309,43 +361,59 @@ fn watch(config: &Config) -> Result<ExitCode, BoundaryError> {
         let hint = "start it as root, or as a unit with AmbientCapabilities=CAP_NET_ADMIN";
         return Ok(output::could_not_tell(&error, Some(hint)));
     }
-    let mut signals = SigSet::empty();
-    signals.add(Signal::SIGTERM);
-    signals.add(Signal::SIGINT);
-    let stop = signals
-        .thread_block()
-        .and_then(|()| SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK))
-        .map_err(std::io::Error::from)?;
+    let stop = until_told()?;
     watch::run(
         config,
         || !matches!(stop.read_signal(), Ok(None)),
-        |event| output::talk(&describe(&event)),
+        |event| output::talk(&format!("boundary: {}", event.text())),
     )?;
     output::talk("boundary: stopped watching, the rules stay in place");
     Ok(ExitCode::SUCCESS)
 }
 
-fn describe(event: &Event) -> String {
-    match event {
-        Event::Standing { hash } => format!("boundary: ruleset {} stands", &hash[..12]),
-        Event::Renewed { hash } => {
-            format!("boundary: another ruleset was due, {} loaded", &hash[..12])
-        }
-        Event::Recovered { hash } => {
-            format!(
-                "boundary: ruleset {} stands again",
-                hash.get(..12).unwrap_or_default()
-            )
-        }
-        Event::Reasserted { differences } => {
-            let mut text = "boundary: rules had changed and were put back".to_owned();
-            for difference in differences {
-                text.push_str(&format!("\n  {difference}"));
-            }
-            text
-        }
-        Event::Failed { error } => format!("boundary: NOT PROVEN: {}", watch::chain(error)),
+fn monitor(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
+    let stop = until_told()?;
+    monitor::run(
+        config,
+        || !matches!(stop.read_signal(), Ok(None)),
+        |notice| {
+            let line = match json {
+                true => serde_json::to_string(notice).unwrap_or_default(),
+                false => notice.text(),
+            };
+            output::line(&line);
+        },
+    )?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// SIGTERM and SIGINT, as something that can be looked at.
+fn until_told() -> Result<SignalFd, BoundaryError> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    Ok(signals
+        .thread_block()
+        .and_then(|()| SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK))
+        .map_err(std::io::Error::from)?)
+}
+
+/// For whoever starts agents: not the rules are looked at (that takes privilege), but the watcher's word.
+fn proven(path: &Path) -> Result<ExitCode, BoundaryError> {
+    let status = Status::read_trusted(path)?;
+    if let Some(weakness) = status.weakness()? {
+        output::talk(&format!("not proven: {weakness}"));
+        output::talk(
+            "  hint: portcullis-boundary watch keeps the status fresh, verify names differences",
+        );
+        return Ok(ExitCode::from(1));
     }
+    let hash = status.ruleset_hash.get(..12).unwrap_or_default();
+    output::line(&format!(
+        "table inet {}: ruleset {hash} is proven",
+        status.table
+    ));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn hint(error: &BoundaryError) -> Option<&'static str> {
@@ -356,7 +424,12 @@ fn hint(error: &BoundaryError) -> Option<&'static str> {
         BoundaryError::Status(_) => {
             Some("only root may write the status file; is its directory on a writable disk?")
         }
-        BoundaryError::WouldOpen(_) => Some("if that is meant, restart portcullis-boundary watch"),
+        BoundaryError::WouldOpen(_) => {
+            Some("if that is meant, portcullis-boundary apply puts it in force")
+        }
+        BoundaryError::Undone(_) => Some(
+            "delete the rule, or give its chain a priority below 0; portcullis-boundary verify lists it",
+        ),
         BoundaryError::NotAsWritten(_) => Some(
             "does another program change this table, or a watcher of older rules? see docs/boundary.md",
         ),

@@ -156,6 +156,9 @@ pub const SCHEMAS: &[Schema] = &[
     },
 ];
 
+/// Kinds that this room never writes and recognises in other tables.
+pub const OTHER_KINDS: &[&str] = &["nat", "masq", "dup", "fwd", "queue", "tproxy"];
+
 impl Node {
     fn new(kind: &'static str) -> Self {
         Self {

@@ -15,6 +15,7 @@
     reason = "libnftnl's own constants are declared wider than its parameters"
 )]
 
+mod changes;
 mod frames;
 mod parse;
 mod read;
@@ -27,7 +28,9 @@ use std::{fmt, io};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
-pub use read::{Element, ObservedChain, ObservedRule, ObservedSet, ObservedTable};
+pub use changes::{Author, Change, Monitor};
+pub use parse::Place;
+pub use read::{Element, ObservedChain, ObservedRule, ObservedSet, ObservedTable, Others};
 pub(crate) use write::boundaries as interval_keys;
 
 use crate::config::Scope;
@@ -142,6 +145,12 @@ pub fn observe(table: &str) -> Result<Option<ObservedTable>, NetlinkError> {
     Err(NetlinkError::Restless(ATTEMPTS))
 }
 
+/// Chains and rules of every table but this one and its guard.
+pub fn others(table: &str) -> Result<Others, NetlinkError> {
+    let mine = [table.to_owned(), guard_name(table)];
+    Connection::open()?.others(&mine)
+}
+
 /// One question to `NETLINK_SOCK_DIAG`: a request body in, answer bodies out.
 pub(crate) fn diagnose(kind: u16, flags: i32, body: &[u8]) -> Result<Vec<Vec<u8>>, NetlinkError> {
     let doing = "looking for open connections";
@@ -241,48 +250,6 @@ impl Connection {
             }
         }
         Ok(())
-    }
-}
-
-/// Tells when anybody changed any nftables object in this network namespace.
-pub struct Monitor {
-    socket: mnl::Socket,
-}
-
-impl fmt::Debug for Monitor {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Monitor").finish_non_exhaustive()
-    }
-}
-
-impl Monitor {
-    pub fn open() -> Result<Self, NetlinkError> {
-        let open = || {
-            let socket = mnl::Socket::open(mnl::Bus::Netfilter)?;
-            let group = 1 << (libc::NFNLGRP_NFTABLES - 1);
-            socket.bind(group, 0)?;
-            Ok(socket)
-        };
-        let socket =
-            open().map_err(|error| NetlinkError::new("listening for rule changes", error))?;
-        Ok(Self { socket })
-    }
-
-    /// Waits at most `patience` and then says whether anything changed. A lost notification
-    /// (the kernel's buffer overflowed) counts as a change.
-    pub fn changed(&self, patience: Duration) -> Result<bool, NetlinkError> {
-        let doing = "listening for rule changes";
-        set_deadline(&self.socket, patience.max(Duration::from_millis(1)))
-            .map_err(|error| NetlinkError::new(doing, error))?;
-        match frames::receive(&self.socket, doing) {
-            Ok(_) => Ok(true),
-            Err(NetlinkError::Io { source, .. }) => match source.raw_os_error() {
-                Some(libc::EAGAIN | libc::EINTR) => Ok(false),
-                Some(libc::ENOBUFS) => Ok(true),
-                _ => Err(NetlinkError::new(doing, source)),
-            },
-            Err(other) => Err(other),
-        }
     }
 }
 

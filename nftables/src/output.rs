@@ -12,7 +12,9 @@ use std::process::ExitCode;
 /// Data, as it is. A closed pipe is the reader's wish, not an error.
 pub(crate) fn data(text: &str) {
     let mut stdout = std::io::stdout().lock();
+    // The reader closed the pipe: it has read what it wanted, and the exit code stays true.
     let _ = stdout.write_all(text.as_bytes());
+    // The same.
     let _ = stdout.flush();
 }
 
@@ -21,6 +23,7 @@ pub(crate) fn line(text: &str) {
 }
 
 pub(crate) fn talk(text: &str) {
+    // Without a place for complaints nobody can be told of that either; the exit code tells.
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 

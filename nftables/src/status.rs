@@ -2,7 +2,8 @@
 //!
 //! ```json
 //! {"version":1,"ok":true,"boot_id":"6f0c...","netns":4026531840,"boottime_ms":123456,
-//!  "ruleset_hash":"9b1d...","scope":"agents","table":"portcullis","problem":null}
+//!  "ruleset_hash":"9b1d...","scope":"agents","table":"portcullis","problem":null,
+//!  "events":[{"at":"2026-12-01T08:00:00Z","boottime_ms":123000,"kind":"reasserted","text":"..."}]}
 //! ```
 //! A reader compares boot id and namespace with its own and the time with `CLOCK_BOOTTIME`: a file
 //! from before a reboot, from another namespace or older than [`FRESH`] proves nothing.
@@ -38,6 +39,20 @@ pub struct Status {
     pub table: String,
     /// Why `ok` is false.
     pub problem: Option<String>,
+    /// What the watcher did and saw last, oldest first.
+    #[serde(default)]
+    pub events: Vec<Noted>,
+}
+
+/// One event of the watcher, for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Noted {
+    /// RFC 3339, UTC.
+    pub at: String,
+    pub boottime_ms: u64,
+    /// `standing`, `reasserted`, `renewed`, `adopted`, `failed`, `recovered`, `warning`.
+    pub kind: String,
+    pub text: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +71,8 @@ pub enum StatusError {
     },
     #[error("{path} has version {version}, this program understands 1")]
     Version { path: PathBuf, version: u32 },
+    #[error("{path} can be written by others than root")]
+    Untrusted { path: PathBuf },
     #[error("writing {path}")]
     Write {
         path: PathBuf,
@@ -84,6 +101,21 @@ impl Status {
         Ok(status)
     }
 
+    /// The same, only from a file that nobody but root could have written.
+    pub fn read_trusted(path: &Path) -> Result<Self, StatusError> {
+        let status = Self::read(path)?;
+        let metadata = std::fs::symlink_metadata(path).map_err(|source| StatusError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        if !metadata.is_file() || metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+            return Err(StatusError::Untrusted {
+                path: path.to_owned(),
+            });
+        }
+        Ok(status)
+    }
+
     /// A statement about this moment in this network namespace.
     pub fn now(
         ruleset: Option<&Ruleset>,
@@ -101,44 +133,24 @@ impl Status {
             scope: scope.to_owned(),
             table: table.to_owned(),
             problem,
+            events: Vec::new(),
         })
+    }
+
+    /// With the events that the file at `path` tells of this boot, so that no writer loses them.
+    #[must_use]
+    pub fn with_events_of(mut self, path: &Path) -> Self {
+        if let Ok(held) = Self::read(path)
+            && held.boot_id == self.boot_id
+        {
+            self.events = held.events;
+        }
+        self
     }
 
     /// Replaces the file in one step: a reader sees the old one or the new one, whole.
     pub fn write(&self, path: &Path) -> Result<(), StatusError> {
-        let fail = |source| StatusError::Write {
-            path: path.to_owned(),
-            source,
-        };
-        let directory = path
-            .parent()
-            .ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
-        std::fs::create_dir_all(directory).map_err(fail)?;
-        let mut text = serde_json::to_vec(self).map_err(|error| fail(error.into()))?;
-        text.push(b'\n');
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(format!(".{}.tmp", std::process::id()));
-        let temporary = directory.join(name);
-        let store = || {
-            // Left by a crash, or a link that somebody put in its place.
-            match std::fs::remove_file(&temporary) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                Ok(()) | Err(_) => {}
-            }
-            let mut file = std::fs::OpenOptions::new()
-                .write(true)
-                .create_new(true)
-                .mode(0o644)
-                .open(&temporary)?;
-            file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
-            file.write_all(&text)?;
-            std::fs::rename(&temporary, path)
-        };
-        let stored = store();
-        if stored.is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
-        stored.map_err(fail)
+        replace(path, self)
     }
 
     /// `None` when this file proves the boundary for the caller's own boot and namespace at this
@@ -147,6 +159,9 @@ impl Status {
         if !self.ok {
             let why = self.problem.as_deref().unwrap_or("no reason given");
             return Ok(Some(format!("the boundary reports a problem: {why}")));
+        }
+        if self.ruleset_hash.is_empty() {
+            return Ok(Some("the status names no ruleset".into()));
         }
         if self.boot_id != boot_id()? {
             return Ok(Some("the status is from before the last boot".into()));
@@ -169,6 +184,44 @@ impl Status {
         }
         Ok(None)
     }
+}
+
+/// Writes `value` as JSON in place of `path`, readable by everybody, writable by its owner.
+pub(crate) fn replace(path: &Path, value: &impl Serialize) -> Result<(), StatusError> {
+    let fail = |source| StatusError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let directory = path
+        .parent()
+        .ok_or_else(|| fail(io::ErrorKind::InvalidInput.into()))?;
+    std::fs::create_dir_all(directory).map_err(fail)?;
+    let mut text = serde_json::to_vec(value).map_err(|error| fail(error.into()))?;
+    text.push(b'\n');
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.tmp", std::process::id()));
+    let temporary = directory.join(name);
+    let store = || {
+        // Left by a crash, or a link that somebody put in its place.
+        match std::fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = std::fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o644)
+            .open(&temporary)?;
+        file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.write_all(&text)?;
+        std::fs::rename(&temporary, path)
+    };
+    let stored = store();
+    if stored.is_err() {
+        // The first error is the one to tell; a file left over is replaced by the next writing.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    stored.map_err(fail)
 }
 
 /// This boot's random id.
@@ -194,11 +247,18 @@ pub fn boottime_ms() -> io::Result<u64> {
 mod tests {
     use super::*;
 
+    fn good() -> Status {
+        Status {
+            ruleset_hash: "abc".into(),
+            ..Status::now(None, "agents", "portcullis", None).unwrap()
+        }
+    }
+
     #[test]
     fn what_is_written_is_read_and_proves_this_moment() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("made/on/the/way/status.json");
-        let status = Status::now(None, "agents", "portcullis", None).unwrap();
+        let status = good();
         status.write(&path).unwrap();
         let read = Status::read(&path).unwrap();
         assert_eq!(read, status);
@@ -221,7 +281,7 @@ mod tests {
         for link in [&path, &directory.path().join(temporary)] {
             std::os::unix::fs::symlink(&victim, link).unwrap();
         }
-        let status = Status::now(None, "agents", "portcullis", None).unwrap();
+        let status = good();
         status.write(&path).unwrap();
         assert_eq!(Status::read(&path).unwrap(), status);
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
@@ -229,9 +289,16 @@ mod tests {
 
     #[test]
     fn each_weakness_is_named() {
-        let good = Status::now(None, "agents", "portcullis", None).unwrap();
+        let good = good();
         assert_eq!(good.weakness().unwrap(), None);
         let cases = [
+            (
+                Status {
+                    ruleset_hash: String::new(),
+                    ..good.clone()
+                },
+                "names no ruleset",
+            ),
             (
                 Status {
                     ok: false,

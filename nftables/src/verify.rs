@@ -24,6 +24,8 @@ pub enum Kind {
     Missing,
     Extra,
     Changed,
+    /// Another table can undo what this one judged.
+    Foreign,
 }
 
 impl Kind {
@@ -32,6 +34,7 @@ impl Kind {
             Kind::Missing => "missing",
             Kind::Extra => "extra",
             Kind::Changed => "changed",
+            Kind::Foreign => "foreign",
         }
     }
 }
@@ -46,10 +49,18 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Reads the kernel's table and compares. Empty means: exactly as it should be.
+/// Reads the kernel's table and routes and compares. Empty means: exactly as it should be.
 pub fn verify(expected: &Ruleset) -> Result<Vec<Difference>, NetlinkError> {
     let observed = crate::netlink::observe(&expected.table)?;
-    let mut found = differences(expected, observed.as_ref());
+    compare(expected, observed.as_ref())
+}
+
+/// The same with a table that was read already.
+pub fn compare(
+    expected: &Ruleset,
+    observed: Option<&ObservedTable>,
+) -> Result<Vec<Difference>, NetlinkError> {
+    let mut found = differences(expected, observed);
     if crate::netlink::guard_left(&expected.table)? {
         found.push(Difference {
             kind: Kind::Extra,

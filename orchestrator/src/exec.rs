@@ -97,6 +97,11 @@ pub enum ExecError {
         "the gate did not open the run\n  hint: `portcullis status` shows whether it serves, and if not, why"
     )]
     Gate(#[source] crate::gate_client::GateError),
+    /// The kernel boundary, as its status file shows it.
+    #[error(
+        "boundary_not_proven: nothing is started: {0}\n  hint: `portcullis boundary verify` names what is wrong"
+    )]
+    Unproven(String),
     /// The container.
     #[error(transparent)]
     Engine(#[from] crate::container::EngineError),

@@ -1,7 +1,7 @@
 //! The gate's control socket, as the orchestrator uses it: open, extend and close runs, ask whether
 //! the gate is ready, and read what a run's requests met.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use http::Method;
 use policy::grant::{OpenRun, OpenedRun, RunId};
@@ -107,8 +107,8 @@ impl GateClient {
                         .or(status[part]["error"].as_str());
                     why.unwrap_or("no reason given").to_owned()
                 };
-                if status["boundary"]["ok"] == json!(false) {
-                    Some(format!("the boundary is not proven: {}", said("boundary")))
+                if let Some(why) = unproven(&status) {
+                    Some(format!("the boundary is not proven: {why}"))
                 } else if status["audit"]["ok"] == json!(false) {
                     Some(format!(
                         "the gate cannot write its audit log: {}",
@@ -120,6 +120,15 @@ impl GateClient {
             }
             Err(error) => Some(chain(&error)),
         }
+    }
+
+    /// Why the boundary is not proven at this moment, if so.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn unproven(&self) -> Result<Option<String>, GateError> {
+        let answer = self.ask(Method::GET, "/v1/status", None).await?;
+        Ok(unproven(&answer.json()))
     }
 
     /// The audit records of a run, oldest first.
@@ -164,6 +173,18 @@ impl GateClient {
             error,
         })
     }
+}
+
+/// The gate says whether it holds the boundary for proven, and names the file it goes by, unless its
+/// operator vouches otherwise; that file is read here too.
+fn unproven(status: &Value) -> Option<String> {
+    let boundary = &status["boundary"];
+    if boundary["ok"] == json!(false) {
+        let why = boundary["problem"].as_str().unwrap_or("no reason given");
+        return Some(why.to_owned());
+    }
+    let file = boundary["status"].as_str()?;
+    crate::proof::fresh(Path::new(file)).err()
 }
 
 /// An error with its causes, in one line.

@@ -17,6 +17,7 @@ pub mod exec;
 pub mod gate_client;
 pub mod model;
 pub mod operator_client;
+pub mod proof;
 pub mod relay;
 pub mod scheduler;
 pub mod socket_client;

@@ -13,6 +13,7 @@
 
 pub mod address;
 pub mod authority;
+pub mod boundary;
 pub mod credential;
 mod diagnostics;
 mod expand;

@@ -1,13 +1,8 @@
 //! Is the kernel boundary in force, here and now?
 //!
 //! `portcullis-boundary watch` rewrites a small status file each second. The gate believes it only
-//! when it is fresh on the boot clock, names this boot and this network namespace, says `ok`, and
-//! lies in a file that only root can write. Anything else means: serve nothing.
-//!
-//! ```json
-//! {"version":1,"ok":true,"boot_id":"…","netns":4026531840,"boottime_ms":81234,
-//!  "ruleset_hash":"…","scope":"agents","table":"portcullis","problem":null}
-//! ```
+//! when [`policy::boundary`] does, and when it lies in a file that only root can write. Anything
+//! else means: serve nothing.
 
 use std::fs::{File, Metadata};
 use std::io::Read;
@@ -17,15 +12,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
+use policy::boundary::{FRESH_MS, Here, Problem, STATUS_BYTES_MAX, judge};
+use serde::Serialize;
 use tokio::sync::watch;
 
-/// A status older than this is not believed.
-pub const FRESH_FOR: Duration = Duration::from_secs(5);
 /// How long one answer is reused before the file is read again.
 pub const CACHED_FOR: Duration = Duration::from_secs(1);
-/// A status file is a few hundred bytes; more than this is not one.
-const STATUS_BYTES_MAX: u64 = 64 * 1024;
 
 /// Where the proof comes from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,26 +65,9 @@ pub enum BoundaryProblem {
         /// The status file.
         path: String,
     },
-    /// Not the JSON we know.
-    #[error("the boundary status {path} is not understood: {problem}")]
-    Corrupt {
-        /// The status file.
-        path: String,
-        /// What was wrong with it.
-        problem: String,
-    },
-    /// Written before the last boot.
-    #[error("the boundary status is of another boot")]
-    OtherBoot,
-    /// Written for another network namespace.
-    #[error("the boundary status is of another network namespace")]
-    OtherNamespace,
-    /// Too old: nobody watches the ruleset.
-    #[error("the boundary status is stale: portcullis-boundary watch is not running")]
-    Stale,
-    /// The watcher itself says no.
-    #[error("the boundary is not in force: {0}")]
-    NotOk(String),
+    /// What it says is no proof.
+    #[error(transparent)]
+    Judged(#[from] Problem),
     /// This process cannot even tell where it is.
     #[error("cannot tell this machine's {what}: {problem}")]
     Unknown {
@@ -101,31 +76,6 @@ pub enum BoundaryProblem {
         /// What the system said.
         problem: String,
     },
-}
-
-#[derive(Deserialize)]
-struct Status {
-    version: u32,
-    ok: bool,
-    boot_id: String,
-    netns: u64,
-    boottime_ms: u64,
-    #[serde(default)]
-    ruleset_hash: String,
-    #[serde(default)]
-    scope: String,
-    #[serde(default)]
-    table: String,
-    #[serde(default)]
-    problem: Option<String>,
-}
-
-/// What this process is, measured: compared with what the status claims.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Here {
-    boot_id: String,
-    netns: u64,
-    boottime_ms: u64,
 }
 
 /// The boundary as this gate sees it. Cheap to ask: the answer is reused for [`CACHED_FOR`].
@@ -187,6 +137,15 @@ impl Boundary {
     pub fn source(&self) -> &Source {
         &self.source
     }
+
+    /// The status file, unless somebody else vouches.
+    #[must_use]
+    pub fn status_file(&self) -> Option<&Path> {
+        match &self.source {
+            Source::Status(path) => Some(path),
+            Source::External(_) => None,
+        }
+    }
 }
 
 fn here() -> Result<Here, BoundaryProblem> {
@@ -229,46 +188,11 @@ fn read(path: &Path, owner: u32, here: &Here) -> Result<BoundaryProof, BoundaryP
         .take(STATUS_BYTES_MAX)
         .read_to_string(&mut text)
         .map_err(unreadable)?;
-    let status: Status =
-        serde_json::from_str(&text).map_err(|problem| BoundaryProblem::Corrupt {
-            path: name(),
-            problem: problem.to_string(),
-        })?;
-    judge(status, here, name)
-}
-
-fn judge(
-    status: Status,
-    here: &Here,
-    name: impl Fn() -> String,
-) -> Result<BoundaryProof, BoundaryProblem> {
-    if status.version != 1 {
-        return Err(BoundaryProblem::Corrupt {
-            path: name(),
-            problem: format!("version {} is not 1", status.version),
-        });
-    }
-    if status.boot_id != here.boot_id {
-        return Err(BoundaryProblem::OtherBoot);
-    }
-    if status.netns != here.netns {
-        return Err(BoundaryProblem::OtherNamespace);
-    }
-    // A status from the future is as wrong as an old one: this clock only runs forward.
-    let fresh_ms = u64::try_from(FRESH_FOR.as_millis()).unwrap_or(u64::MAX);
-    if here.boottime_ms.abs_diff(status.boottime_ms) > fresh_ms {
-        return Err(BoundaryProblem::Stale);
-    }
-    if !status.ok {
-        let reason = status
-            .problem
-            .unwrap_or_else(|| "no reason given".to_owned());
-        return Err(BoundaryProblem::NotOk(reason));
-    }
+    let proof = judge(&text, here, FRESH_MS)?;
     Ok(BoundaryProof::Kernel {
-        ruleset_hash: status.ruleset_hash,
-        scope: status.scope,
-        table: status.table,
+        ruleset_hash: proof.ruleset_hash,
+        scope: proof.scope,
+        table: proof.table,
     })
 }
 

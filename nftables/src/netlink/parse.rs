@@ -9,19 +9,34 @@ use super::OBJECT_COUNTER;
 use super::frames::Frame;
 use super::read::{Element, ObservedChain, ObservedRule, ObservedSet};
 use super::write::allocated;
-use crate::encode::{Node, SCHEMAS};
+use crate::encode::{Node, OTHER_KINDS, SCHEMAS};
 
-pub(super) fn chain_of(frame: &Frame, table: &str) -> Option<(String, ObservedChain)> {
+/// Which table of which protocol family an object is in.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// `NFPROTO_*`.
+    pub family: u32,
+    pub table: String,
+}
+
+impl Place {
+    pub(super) fn is(&self, table: &str) -> bool {
+        self.family == libc::NFPROTO_INET.cast_unsigned() && self.table == table
+    }
+}
+
+/// Place, name, and where it begins.
+pub(super) fn chain_of(frame: &Frame) -> Option<(Place, String, ObservedChain)> {
     // SAFETY: the frame's length was checked; strings are copied before the chain is freed.
     unsafe {
         let parsed = allocated(sys::nftnl_chain_alloc());
         let raw = parsed.as_ptr();
         let mut found = None;
-        if sys::nftnl_chain_nlmsg_parse(frame.header(), raw) >= 0
-            && sys::nftnl_chain_get_u32(raw, sys::NFTNL_CHAIN_FAMILY as u16)
-                == libc::NFPROTO_INET as u32
-            && string(sys::nftnl_chain_get_str(raw, sys::NFTNL_CHAIN_TABLE as u16)) == table
-        {
+        if sys::nftnl_chain_nlmsg_parse(frame.header(), raw) >= 0 {
+            let place = Place {
+                family: sys::nftnl_chain_get_u32(raw, sys::NFTNL_CHAIN_FAMILY as u16),
+                table: string(sys::nftnl_chain_get_str(raw, sys::NFTNL_CHAIN_TABLE as u16)),
+            };
             let name = string(sys::nftnl_chain_get_str(raw, sys::NFTNL_CHAIN_NAME as u16));
             let hook = sys::nftnl_chain_is_set(raw, sys::NFTNL_CHAIN_HOOKNUM as u16).then(|| {
                 (
@@ -31,25 +46,25 @@ pub(super) fn chain_of(frame: &Frame, table: &str) -> Option<(String, ObservedCh
                     string(sys::nftnl_chain_get_str(raw, sys::NFTNL_CHAIN_TYPE as u16)),
                 )
             });
-            found = Some((name, ObservedChain { hook }));
+            found = Some((place, name, ObservedChain { hook }));
         }
         sys::nftnl_chain_free(raw);
         found
     }
 }
 
-pub(super) fn rule_of(frame: &Frame, table: &str) -> Option<ObservedRule> {
+pub(super) fn rule_of(frame: &Frame) -> Option<(Place, ObservedRule)> {
     // SAFETY: the frame's length was checked; the callback gets a pointer to `rule`, which lives
     // through the call; data is copied before the rule is freed.
     unsafe {
         let parsed = allocated(sys::nftnl_rule_alloc());
         let raw = parsed.as_ptr();
         let mut found = None;
-        if sys::nftnl_rule_nlmsg_parse(frame.header(), raw) >= 0
-            && sys::nftnl_rule_get_u32(raw, sys::NFTNL_RULE_FAMILY as u16)
-                == libc::NFPROTO_INET as u32
-            && string(sys::nftnl_rule_get_str(raw, sys::NFTNL_RULE_TABLE as u16)) == table
-        {
+        if sys::nftnl_rule_nlmsg_parse(frame.header(), raw) >= 0 {
+            let place = Place {
+                family: sys::nftnl_rule_get_u32(raw, sys::NFTNL_RULE_FAMILY as u16),
+                table: string(sys::nftnl_rule_get_str(raw, sys::NFTNL_RULE_TABLE as u16)),
+            };
             let mut rule = ObservedRule {
                 chain: string(sys::nftnl_rule_get_str(raw, sys::NFTNL_RULE_CHAIN as u16)),
                 ..ObservedRule::default()
@@ -61,7 +76,7 @@ pub(super) fn rule_of(frame: &Frame, table: &str) -> Option<ObservedRule> {
                 rule.comment = comment(&bytes(data, len));
             }
             sys::nftnl_expr_foreach(raw, Some(collect_expression), (&raw mut rule).cast());
-            found = Some(rule);
+            found = Some((place, rule));
         }
         sys::nftnl_rule_free(raw);
         found
@@ -218,6 +233,8 @@ unsafe fn node(expression: *mut sys::nftnl_expr) -> Node {
             inner: Vec::new(),
         };
         let Some(schema) = SCHEMAS.iter().find(|schema| schema.kind == kind) else {
+            let known = OTHER_KINDS.iter().find(|known| **known == kind);
+            node.kind = known.copied().unwrap_or("unknown");
             return node;
         };
         node.kind = schema.kind;

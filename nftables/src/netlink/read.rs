@@ -8,7 +8,7 @@ use nftnl_sys as sys;
 use nftnl_sys::libc::nlmsghdr;
 
 use super::frames::{self, Buffer, Frame};
-use super::parse::{chain_of, collect_element, object_of, rule_of, set_of};
+use super::parse::{Place, chain_of, collect_element, object_of, rule_of, set_of};
 use super::write::{allocated, text};
 use super::{Connection, NetlinkError};
 use crate::encode::Node;
@@ -61,6 +61,24 @@ pub struct ObservedRule {
     pub nodes: Vec<Node>,
     /// The kernel's expressions in libnftnl's notation, for people.
     pub text: String,
+}
+
+/// What everybody else has.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Others {
+    /// Place, name, and where it begins.
+    pub chains: Vec<(Place, String, ObservedChain)>,
+    pub rules: Vec<(Place, ObservedRule)>,
+}
+
+/// Makes a request ask for every protocol family.
+fn everywhere(header: *mut nlmsghdr) {
+    // SAFETY: `ask` gives the header of a message with its `nfgenmsg` behind it; the first byte of
+    // that is the family.
+    unsafe {
+        let body = header.cast::<u8>().add(size_of::<nlmsghdr>());
+        *body = libc::NFPROTO_UNSPEC as u8;
+    }
 }
 
 impl Connection {
@@ -130,7 +148,9 @@ impl Connection {
         let name = text(table)?;
         let doing = "reading nftables";
         for frame in self.dump(libc::NFT_MSG_GETCHAIN, doing, |_| {})? {
-            if let Some((name, chain)) = chain_of(&frame, table) {
+            if let Some((place, name, chain)) = chain_of(&frame)
+                && place.is(table)
+            {
                 observed.chains.insert(name, chain);
             }
         }
@@ -147,7 +167,9 @@ impl Connection {
         })?;
         observed.rules = rules
             .iter()
-            .filter_map(|frame| rule_of(frame, table))
+            .filter_map(rule_of)
+            .filter(|(place, _)| place.is(table))
+            .map(|(_, rule)| rule)
             .collect();
         for frame in self.dump(libc::NFT_MSG_GETSET, doing, |_| {})? {
             if let Some((name, set)) = set_of(&frame, table) {
@@ -167,6 +189,28 @@ impl Connection {
             }
         }
         Ok(Some(observed))
+    }
+
+    /// Chains and rules of all other tables, whatever their family.
+    pub(super) fn others(&mut self, mine: &[String]) -> Result<Others, NetlinkError> {
+        let doing = "reading other tables";
+        let foreign = |place: &Place| !mine.iter().any(|name| place.is(name));
+        let mut others = Others::default();
+        for frame in self.dump(libc::NFT_MSG_GETCHAIN, doing, everywhere)? {
+            if let Some((place, name, chain)) = chain_of(&frame)
+                && foreign(&place)
+            {
+                others.chains.push((place, name, chain));
+            }
+        }
+        for frame in self.dump(libc::NFT_MSG_GETRULE, doing, everywhere)? {
+            if let Some((place, rule)) = rule_of(&frame)
+                && foreign(&place)
+            {
+                others.rules.push((place, rule));
+            }
+        }
+        Ok(others)
     }
 
     fn elements(&mut self, table: &CString, set: &str) -> Result<Vec<Element>, NetlinkError> {

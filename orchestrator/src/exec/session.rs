@@ -143,6 +143,10 @@ impl Session {
             board_token: None,
             policy: self.policy.clone(),
         };
+        let unproven = self.runtime.block_on(self.gate.unproven());
+        if let Some(why) = unproven.map_err(ExecError::Gate)? {
+            return Err(ExecError::Unproven(why));
+        }
         self.runtime
             .block_on(self.gate.open(&open))
             .map_err(ExecError::Gate)

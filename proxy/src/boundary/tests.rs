@@ -45,34 +45,40 @@ fn every_other_status_is_refused() {
     let old = here.boottime_ms.saturating_sub(6_000);
     assert_eq!(
         ask(&status(&here, |s| s["boottime_ms"] = old.into())),
-        Err(BoundaryProblem::Stale)
+        Err(Problem::Stale.into())
     );
     let ahead = here.boottime_ms + 60_000;
     assert_eq!(
         ask(&status(&here, |s| s["boottime_ms"] = ahead.into())),
-        Err(BoundaryProblem::Stale)
+        Err(Problem::Stale.into())
     );
     assert_eq!(
         ask(&status(&here, |s| s["boot_id"] = "other".into())),
-        Err(BoundaryProblem::OtherBoot)
+        Err(Problem::OtherBoot.into())
     );
     assert_eq!(
         ask(&status(&here, |s| s["netns"] = 1.into())),
-        Err(BoundaryProblem::OtherNamespace)
+        Err(Problem::OtherNamespace.into())
     );
     assert_eq!(
         ask(&status(&here, |s| {
             s["ok"] = false.into();
             s["problem"] = "table missing".into();
         })),
-        Err(BoundaryProblem::NotOk("table missing".to_owned()))
+        Err(Problem::NotOk("table missing".to_owned()).into())
     );
     assert!(matches!(
         ask(&status(&here, |s| s["version"] = 2.into())),
-        Err(BoundaryProblem::Corrupt { .. })
+        Err(BoundaryProblem::Judged(Problem::Corrupt(_)))
     ));
-    assert!(matches!(ask(""), Err(BoundaryProblem::Corrupt { .. })));
-    assert!(matches!(ask("{}"), Err(BoundaryProblem::Corrupt { .. })));
+    assert!(matches!(
+        ask(""),
+        Err(BoundaryProblem::Judged(Problem::Corrupt(_)))
+    ));
+    assert!(matches!(
+        ask("{}"),
+        Err(BoundaryProblem::Judged(Problem::Corrupt(_)))
+    ));
 }
 
 #[test]

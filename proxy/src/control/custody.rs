@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -82,6 +82,9 @@ pub struct BoundaryView {
     /// Why there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
+    /// The file that tells, for whoever wants to see for himself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<PathBuf>,
 }
 
 /// What a reload did.
@@ -145,17 +148,15 @@ impl Custody {
     /// What is so at this moment.
     #[must_use]
     pub fn status(&self) -> Status {
-        let boundary = match self.boundary.check() {
-            Ok(proof) => BoundaryView {
-                ok: true,
-                proof: Some(proof),
-                problem: None,
-            },
-            Err(problem) => BoundaryView {
-                ok: false,
-                proof: None,
-                problem: Some(problem.to_string()),
-            },
+        let (proof, problem) = match self.boundary.check() {
+            Ok(proof) => (Some(proof), None),
+            Err(problem) => (None, Some(problem.to_string())),
+        };
+        let boundary = BoundaryView {
+            ok: proof.is_some(),
+            proof,
+            problem,
+            status: self.boundary.status_file().map(Path::to_path_buf),
         };
         let policies = self.policies.view();
         let credentials = self.vault.view();
