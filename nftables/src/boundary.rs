@@ -60,6 +60,7 @@ pub fn ruleset(config: &Config) -> Result<Ruleset, BoundaryError> {
 /// Makes the kernel hold exactly this boundary, proves it by reading it back, and writes the
 /// status file. Changes nothing when it already stands.
 pub fn apply(config: &Config) -> Result<Applied, BoundaryError> {
+    netlink::permitted()?;
     let _turn = lock::take(&config.status)?;
     let ruleset = ruleset(config)?;
     let before = verify::verify(&ruleset)?;
@@ -128,6 +129,7 @@ pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
 
 /// Deletes the table and says so in the status file. `false` when there was no table.
 pub fn remove(config: &Config) -> Result<bool, BoundaryError> {
+    netlink::permitted()?;
     let _turn = lock::take(&config.status)?;
     let removed = netlink::remove(&config.table)?;
     detour::apply(routing_table(&config.table), None)?;

@@ -130,6 +130,11 @@ fn remove_one(table: &str) -> Result<bool, NetlinkError> {
     Ok(true)
 }
 
+/// Whether this process may do anything here at all.
+pub fn permitted() -> Result<(), NetlinkError> {
+    Connection::open()?.generation().map(|_| ())
+}
+
 /// Everything the kernel holds under this table's name, or `None` when there is no such table.
 /// Consistent: no transaction came between the parts.
 pub fn observe(table: &str) -> Result<Option<ObservedTable>, NetlinkError> {

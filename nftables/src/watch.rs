@@ -15,7 +15,7 @@ use crate::config::Config;
 use crate::foreign::{self, Neighbours};
 use crate::history::{History, Refused};
 use crate::lock;
-use crate::netlink::{self, Author, Change, Monitor};
+use crate::netlink::{self, Author, Monitor};
 use crate::ruleset::Ruleset;
 use crate::status::{self, Noted, Status};
 use crate::verify::{self, Difference};
@@ -105,7 +105,6 @@ pub fn run(
     mut stop: impl FnMut() -> bool,
     mut tell: impl FnMut(&Event),
 ) -> Result<(), BoundaryError> {
-    let mut monitor = Monitor::open()?;
     let mut watcher = Watcher::new(config.clone())?;
     loop {
         watcher.tick(&mut tell);
@@ -115,30 +114,16 @@ pub fn run(
                 return Ok(());
             }
             let left = due.saturating_duration_since(Instant::now());
-            let changes = monitor.changes(left.min(STEP))?;
-            watcher.hear(&changes);
-            if left.is_zero() || !changes.is_empty() {
+            if watcher.hear(left.min(STEP))? || left.is_zero() {
                 break;
             }
         }
-        drain(&mut monitor, &mut watcher)?;
+        watcher.drain()?;
     }
-}
-
-/// A flood of changes by somebody else must not become a flood of checks.
-fn drain(monitor: &mut Monitor, watcher: &mut Watcher) -> Result<(), BoundaryError> {
-    const AT_MOST: u32 = 64;
-    for _ in 0..AT_MOST {
-        let changes = monitor.changes(Duration::from_millis(1))?;
-        watcher.hear(&changes);
-        if changes.is_empty() {
-            break;
-        }
-    }
-    Ok(())
 }
 
 struct Watcher {
+    monitor: Monitor,
     config: Config,
     last: Option<Ruleset>,
     failed: Option<String>,
@@ -156,6 +141,7 @@ impl Watcher {
     fn new(config: Config) -> Result<Self, BoundaryError> {
         let held = Status::now(None, "", "", None)?.with_events_of(&config.status);
         Ok(Self {
+            monitor: Monitor::open()?,
             history: History::load(&History::path(&config.status))?,
             config,
             last: None,
@@ -168,18 +154,31 @@ impl Watcher {
         })
     }
 
-    /// Notes whose changes these are; our own replacements are among them.
-    fn hear(&mut self, changes: &[Change]) {
+    /// Waits for changes and notes whose they are; our own replacements are among them.
+    fn hear(&mut self, patience: Duration) -> Result<bool, BoundaryError> {
+        let changes = self.monitor.changes(patience)?;
         if changes.is_empty() {
-            return;
+            return Ok(false);
         }
         self.neighbours = None;
         let me = std::process::id();
-        for author in changes.iter().filter_map(|change| change.author.as_ref()) {
-            if author.pid != me && !self.authors.contains(author) && self.authors.len() < 8 {
-                self.authors.push(author.clone());
+        for author in changes.into_iter().filter_map(|change| change.author) {
+            if author.pid != me && !self.authors.contains(&author) && self.authors.len() < 8 {
+                self.authors.push(author);
             }
         }
+        Ok(true)
+    }
+
+    /// A flood of changes by somebody else must not become a flood of checks.
+    fn drain(&mut self) -> Result<(), BoundaryError> {
+        const AT_MOST: u32 = 64;
+        for _ in 0..AT_MOST {
+            if !self.hear(Duration::from_millis(1))? {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn tick(&mut self, tell: &mut impl FnMut(&Event)) {
@@ -289,6 +288,8 @@ impl Watcher {
         differences: Vec<Difference>,
         happened: &mut Vec<Event>,
     ) -> Result<(), BoundaryError> {
+        // What was seen may have been done since we listened last.
+        self.drain()?;
         boundary::load(ruleset)?;
         happened.push(match &self.last {
             Some(last) if last != ruleset => Event::Renewed {

@@ -65,6 +65,15 @@ def dns(address, port):
     return datagram(socket.socket(family(address), socket.SOCK_DGRAM), query, (address, int(port)))
 
 
+def ask(address, port):
+    """As resolvers do: over a connected socket, which hears that nobody listens."""
+    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    sock.send(b"question")
+    return "reached" if sock.recv(512) else "refused"
+
+
 def ping(address, kind):
     six = ":" in address
     sock = socket.socket(family(address), kind, 58 if six else 1)
@@ -207,23 +216,80 @@ def inherit(address, port, uid):
     return echo(sock)
 
 
-def spin(address, port):
-    """Sends and dials as fast as it can until stdin closes."""
-    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+def spin(*words):
+    """Sends and dials as fast as it can, to each address in turn, until stdin closes."""
+    addresses, port = words[:-1], int(words[-1])
+    socks = {address: socket.socket(family(address), socket.SOCK_DGRAM) for address in addresses}
     print("spinning", flush=True)
     count = 0
     while not select.select([sys.stdin], [], [], 0)[0]:
-        try:
-            sock.sendto(b"spin", (address, int(port)))
-        except OSError:
-            pass
-        dial = socket.socket(family(address), socket.SOCK_STREAM)
-        dial.setblocking(False)
-        dial.connect_ex((address, int(port)))
-        dial.close()
-        count += 2
+        for address in addresses:
+            try:
+                socks[address].sendto(b"spin", (address, port))
+            except OSError:
+                pass
+            dial = socket.socket(family(address), socket.SOCK_STREAM)
+            dial.setblocking(False)
+            dial.connect_ex((address, port))
+            dial.close()
+            count += 2
     print(count, flush=True)
     return "stopped"
+
+
+def answer(address, port):
+    """Answers datagrams until stdin closes."""
+    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+    sock.bind((address, int(port)))
+    print("listening", flush=True)
+    while True:
+        ready, _, _ = select.select([sys.stdin, sock], [], [])
+        if sys.stdin in ready:
+            return "stopped"
+        data, who = sock.recvfrom(512)
+        try:
+            sock.sendto(data, who)
+        except OSError:
+            pass
+
+
+def original(sock):
+    """Where a redirected connection was meant to go."""
+    if sock.family == socket.AF_INET6 and not sock.getsockname()[0].startswith("::ffff:"):
+        raw = sock.getsockopt(socket.IPPROTO_IPV6, 80, 28)
+        return "[%s]:%d" % (socket.inet_ntop(socket.AF_INET6, raw[8:24]), int.from_bytes(raw[2:4], "big"))
+    raw = sock.getsockopt(socket.IPPROTO_IP, 80, 16)
+    return "%s:%d" % (socket.inet_ntoa(raw[4:8]), int.from_bytes(raw[2:4], "big"))
+
+
+def take(address, port):
+    """Accepts redirected connections, echoes, and says where each was meant to go."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((address, int(port)))
+    sock.listen(16)
+    print("listening", flush=True)
+    while True:
+        ready, _, _ = select.select([sys.stdin, sock], [], [])
+        if sys.stdin in ready:
+            return "stopped"
+        client, _ = sock.accept()
+        print("taken", original(client), flush=True)
+        client.settimeout(PATIENCE)
+        try:
+            client.sendall(client.recv(4096))
+        except OSError:
+            pass
+        client.close()
+
+
+def udp_from(address, port, source_port):
+    """A datagram from a port of our choice."""
+    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
+    sock.bind(("::" if ":" in address else "0.0.0.0", int(source_port)))
+    return datagram(sock, b"attempt\n", (address, int(port)))
 
 
 def main():

@@ -89,11 +89,15 @@ impl Lab {
             "table inet seen {
                 counter received { }
                 counter resets { }
+                counter four { }
+                counter six { }
                 chain arrival {
                     type filter hook prerouting priority -300; policy accept;
                     iif lo accept
                     icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert, nd-router-solicit, mld-listener-report, mld2-listener-report, mld-listener-done } accept
                     counter name received
+                    meta nfproto ipv4 counter name four
+                    meta nfproto ipv6 counter name six
                     tcp flags & rst == rst counter name resets
                 }
             }",
@@ -261,6 +265,35 @@ impl Lab {
     /// A long attempt, until it has said `ready`.
     pub(super) fn start(&self, uid: u32, words: &[&str], ready: &str) -> Running {
         Running::start(self.on_host(self.attempt_words(uid, words)), ready)
+    }
+
+    /// The ruleset that the file and the accounts mean.
+    pub(super) fn ruleset(&self) -> nftables::ruleset::Ruleset {
+        use nftables::accounts::Accounts;
+        let read = |name: &str| std::fs::read_to_string(self.path(name)).unwrap();
+        let (passwd, subuid) = (read("etc/passwd"), read("etc/subuid"));
+        let accounts = Accounts::from_texts(&passwd, &subuid, &subuid).unwrap();
+        let config = nftables::config::Config::load(&self.path("boundary.toml")).unwrap();
+        let now = std::time::SystemTime::now().try_into().unwrap();
+        nftables::ruleset::Ruleset::build(&config, &accounts, now).unwrap()
+    }
+
+    /// Runs `work` in this host's network, in a thread that ends with it.
+    pub(super) fn in_its_network<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let path = format!("/run/netns/{}", self.host.name());
+        std::thread::scope(|scope| {
+            let inside = scope.spawn(move || {
+                let namespace = std::fs::File::open(path).unwrap();
+                nix::sched::setns(namespace, nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+                work()
+            });
+            inside.join().unwrap()
+        })
+    }
+
+    /// Packets of this family that reached the peer so far.
+    pub(super) fn received_by(&self, family: &str) -> u64 {
+        self.seen(family)
     }
 
     /// Packets that reached the peer so far.

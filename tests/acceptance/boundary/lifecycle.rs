@@ -150,11 +150,23 @@ fn without_privilege_it_refuses_and_says_why() {
         }
     }
     lab.boundary(&["verify"]).ok();
-    // An agent's own tools fare no better.
-    for words in [
+}
+
+/// An agent's own tools are refused, also as root of a user namespace of its own. As root they work,
+/// which is what the watcher is for.
+#[test]
+fn krn_14_flush_the_real_ruleset() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let attempts = [
         &["nft", "flush", "ruleset"][..],
         &["nft", "delete", "table", "inet", "portcullis-lab"],
-    ] {
+        &["iptables-nft", "-F"],
+        &["ip6tables-nft", "-F"],
+        &["iptables-nft", "-t", "nat", "-A", "OUTPUT", "-j", "ACCEPT"],
+        &["ip", "route", "add", "203.0.113.0/24", "dev", "lo"],
+    ];
+    for words in attempts {
         let mut all: Vec<String> = [
             "setpriv",
             "--reuid",
@@ -171,6 +183,18 @@ fn without_privilege_it_refuses_and_says_why() {
         lab.on_host(all).run().refused();
     }
     lab.boundary(&["verify"]).ok();
+    // The control: the same words, spoken by root, are heard.
+    for words in &attempts[2..] {
+        lab.on_host(words.iter().map(|word| (*word).to_owned()))
+            .run()
+            .ok();
+    }
+    lab.nft(&["flush", "ruleset"]).ok();
+    assert_eq!(lab.boundary(&["verify"]).code(), 1);
+    assert_eq!(
+        lab.attempt(AGENT, &["tcp", PEER4, "443"]).outcome,
+        "reached"
+    );
 }
 
 #[test]
@@ -323,7 +347,7 @@ fn counters_name_users() {
 /// The proxy's account is made anew with another uid: the rules that stand are no longer the ones
 /// that are meant, and the old uid is nobody special once they are.
 #[test]
-fn a_gate_whose_uid_drifted_is_noticed() {
+fn krn_28_uid_drift() {
     let lab = Lab::new("guest");
     lab.shut();
     let words = ["tcp", PEER4, "443"];

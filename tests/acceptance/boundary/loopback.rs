@@ -51,30 +51,29 @@ fn a_dead_gate_is_heard_at_once() {
 
 /// A resolver that may leave would carry what an agent asks it for.
 #[test]
-fn no_resolver_on_loopback() {
+fn krn_05_dns_tunnelling_through_a_local_resolver() {
     for scope in SCOPES {
         let lab = Lab::new(scope);
-        let script = "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
-                      s.bind(('127.0.0.53', 53))\nprint('listening', flush=True)\n\
-                      while True:\n  d, a = s.recvfrom(512)\n  s.sendto(d, a)";
-        let words = ["python3", "-c", script].map(str::to_owned);
-        let _resolver = super::lab::Running::start(lab.on_host(words), "listening");
-        lab.open();
-        let open = lab.attempt(AGENT, &["dns", "127.0.0.53", "53"]);
-        assert_eq!(open.outcome, "reached", "control: {scope}: {open:?}");
-        lab.shut();
-        let shut = lab.attempt(AGENT, &["dns", "127.0.0.53", "53"]);
-        assert_eq!(shut.outcome, "refused", "{scope}: {shut:?}");
-        // What the gate itself asks may answer.
-        let gate = lab.attempt(GATE, &["dns", "127.0.0.53", "53"]);
-        assert_eq!(gate.outcome, "reached", "{scope}: {gate:?}");
+        for address in ["127.0.0.53", "::1"] {
+            let _resolver = lab.start(0, &["answer", address, "53"], "listening");
+            lab.open();
+            let open = lab.attempt(AGENT, &["dns", address, "53"]);
+            assert_eq!(open.outcome, "reached", "control: {scope}: {open:?}");
+            lab.shut();
+            let shut = lab.attempt(AGENT, &["dns", address, "53"]);
+            assert_eq!(shut.outcome, "refused", "{scope}: {shut:?}");
+            // What the gate itself asks may answer.
+            let gate = lab.attempt(GATE, &["dns", address, "53"]);
+            assert_eq!(gate.outcome, "reached", "{scope}: {gate:?}");
+        }
     }
 }
 
 #[test]
-fn nobody_answers_in_the_gates_place() {
+fn krn_24_port_squatting() {
     for scope in SCOPES {
         let lab = Lab::new(scope);
+        lab.sysctl("net/ipv4/ip_unprivileged_port_start", "0");
         for address in LOOPBACK {
             let squatter = lab.start(OTHER_AGENT, &["listen", address, GATE_PORT], "listening");
             lab.open();

@@ -104,6 +104,76 @@ fn an_exception_lapses_by_itself() {
     }
 }
 
+/// The kernel itself ends it: nobody has to watch.
+#[test]
+fn krn_19_an_exception_lapses_although_nobody_watches() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        let (name, user) = match scope {
+            "guest" => ("lab-monitor", MONITOR),
+            _ => ("lab-agent", AGENT),
+        };
+        let soon = rfc3339(std::time::SystemTime::now() + std::time::Duration::from_secs(6));
+        let both = [
+            exception(name, "192.0.2.2:80", "tcp", &soon),
+            exception(name, "[2001:db8::2]:80", "tcp", &soon),
+        ];
+        lab.write_config(scope, &both.concat());
+        lab.shut();
+        for address in [PEER4, PEER6] {
+            let words = ["tcp", address, "80"];
+            let open = lab.attempt(user, &words);
+            assert_eq!(open.outcome, "reached", "{scope}: before {soon}: {open:?}");
+        }
+        for address in [PEER4, PEER6] {
+            tests::wait::until_true("it lapses", || {
+                lab.attempt(user, &["tcp", address, "80"]).outcome == "refused"
+            });
+        }
+        // What is left of it is named, and gone with the next apply.
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "{}", finished.shown());
+        assert!(
+            finished.stdout.contains("exception 1"),
+            "{}",
+            finished.shown()
+        );
+        lab.shut();
+        lab.boundary(&["verify"]).ok();
+        // Somebody who adds the user again by hand is found out.
+        lab.write_config(scope, &exception(name, "192.0.2.2:80", "tcp", LATER));
+        lab.shut();
+        for (words, expected) in [
+            ("{ 61777 }", "extra: element of set exception_1: uid 61777"),
+            (
+                "{ 61777 timeout 10s }",
+                "extra: element of set exception_1: uid 61777",
+            ),
+        ] {
+            lab.nft(&[
+                "add",
+                "element",
+                "inet",
+                "portcullis-lab",
+                "exception_1",
+                words,
+            ])
+            .ok();
+            let finished = lab.boundary(&["verify"]);
+            assert!(finished.stdout.contains(expected), "{}", finished.shown());
+            lab.nft(&[
+                "delete",
+                "element",
+                "inet",
+                "portcullis-lab",
+                "exception_1",
+                "{ 61777 }",
+            ])
+            .ok();
+        }
+    }
+}
+
 /// RFC 3339 in UTC, from the system's own `date`.
 fn rfc3339(time: std::time::SystemTime) -> String {
     let seconds = time
