@@ -61,7 +61,8 @@ fn what_the_boundary_writes_the_policy_room_reads() {
 /// Whatever one refuses the other refuses.
 #[test]
 fn both_judgements_agree() {
-    let changes: [(&str, fn(&mut Status)); 7] = [
+    type Change = fn(&mut Status);
+    let changes: [(&str, Change); 7] = [
         ("good", |_| ()),
         ("not ok", |status| status.ok = false),
         ("another boot", |status| status.boot_id = "other".into()),
