@@ -302,7 +302,7 @@ fn yes_or_no(good: bool) -> ExitCode {
 
 fn show_counters(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
     let accounts = Accounts::load()?;
-    let counters = counters::read(&config.table, &config.status, &accounts);
+    let counters = counters::watched(&config.table, &config.status, &accounts);
     let counters = counters.map_err(|error| match error {
         CountersError::Netlink(error) => BoundaryError::from(error),
         CountersError::System(error) => BoundaryError::from(error),

@@ -81,9 +81,18 @@ pub(crate) fn times(count: u64) -> String {
     text + " times"
 }
 
-/// Reads them from the kernel; `None` when there is no such table. The watcher's memory lies beside
-/// the status file.
-pub fn read(
+/// Reads them from the kernel alone; `None` when there is no such table.
+pub fn read(table: &str, accounts: &Accounts) -> Result<Option<Counters>, NetlinkError> {
+    let history = History::default();
+    Ok(
+        netlink::observe(table)?
+            .map(|observed| from_table(table, &observed, accounts, &history, 0)),
+    )
+}
+
+/// The same with what the watcher remembers beside the status file: the last minute, and what came
+/// before the rules were loaded last.
+pub fn watched(
     table: &str,
     status: &Path,
     accounts: &Accounts,
