@@ -101,6 +101,16 @@ fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
     Some(options.join(" "))
 }
 
+/// What stands where a client wants a credential before it asks anything at all.
+pub const PLACEHOLDER: &str = "injected-by-portcullis";
+
+/// Variables that such clients read. The gate removes what they send and puts the real one there.
+pub fn placeholders() -> Vec<(String, String)> {
+    ["GH_TOKEN", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"]
+        .map(|name| (name.to_owned(), PLACEHOLDER.to_owned()))
+        .to_vec()
+}
+
 /// What every command in a container needs beside the client families.
 pub fn base() -> Vec<(String, String)> {
     [

@@ -375,12 +375,13 @@ fn origin(uri: &Uri) -> Uri {
     Uri::from_parts(parts).unwrap_or_default()
 }
 
-/// Whether the path is one of git's smart HTTP protocol.
+/// Whether the path is one of git's smart HTTP protocol or of LFS's API beside it.
 fn is_git(target: &str) -> bool {
     let path = target.split('?').next().unwrap_or(target);
     ["/info/refs", "/git-upload-pack", "/git-receive-pack"]
         .iter()
         .any(|end| path.ends_with(end))
+        || path.contains("/info/lfs/")
 }
 
 fn malformed(sentence: &str) -> Refusal {

@@ -31,7 +31,7 @@ pub enum Shape {
     Npm,
     /// gRPC reads `grpc-status` and `grpc-message` of a 200.
     Grpc,
-    /// Model clients and most others read `error.message`.
+    /// Model clients, git-lfs and most others read `error.message`.
     Json,
 }
 
@@ -47,7 +47,7 @@ impl Shape {
         let agent = text(header::USER_AGENT);
         if text(header::CONTENT_TYPE).starts_with("application/grpc") {
             Self::Grpc
-        } else if agent.starts_with("git/") || agent.starts_with("git-lfs/") {
+        } else if agent.starts_with("git/") {
             Self::Git
         } else if ["npm/", "npm ", "pnpm/", "yarn/", "bun/"]
             .iter()

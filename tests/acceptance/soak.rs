@@ -18,6 +18,15 @@ fn kills() {
 }
 
 #[test]
+fn idle_tunnels_and_distinct_names_cost_what_is_stated() {
+    if rounds() > 1 {
+        crate::clients::crowds::bounded(5_000, 10_000);
+    } else {
+        crate::clients::crowds::bounded(500, 1_000);
+    }
+}
+
+#[test]
 fn requests_leave_no_descriptors_behind() {
     let world = World::new();
     let descriptors = || {

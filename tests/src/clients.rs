@@ -76,7 +76,19 @@ pub struct Clients {
 impl Clients {
     /// Starts `upstreams`, a gate with `policy` (`{ca}` becomes the upstreams' authority) that holds
     /// `credentials`, and a boundary around the agent.
+    ///
+    /// `{pin}` in the policy becomes the pin of the upstreams' key.
     pub fn new(upstreams: &[Upstream], policy: &str, credentials: &[Credential]) -> Self {
+        Self::with_limits(upstreams, policy, credentials, "")
+    }
+
+    /// The same with more lines at the end of the gate's configuration.
+    pub fn with_limits(
+        upstreams: &[Upstream],
+        policy: &str,
+        credentials: &[Credential],
+        limits: &str,
+    ) -> Self {
         let scratch = host::scratch();
         let dir = |name: &str| scratch.path().join(name);
         let netns = Netns::new();
@@ -101,7 +113,9 @@ impl Clients {
         let agent = host::uid();
         host::directory(&dir("agent"), agent, 0o700);
         netns.set_account(agent, "agent", &dir("agent"));
-        let policy = policy.replace("{ca}", &pki.ca().display().to_string());
+        let policy = policy
+            .replace("{ca}", &pki.ca().display().to_string())
+            .replace("{pin}", &pin(&pki.leaf()));
         let mut gate = Gate::prepare(
             &dir("gate"),
             &[agent],
@@ -109,6 +123,8 @@ impl Clients {
             credentials,
             Boundary::Kernel,
         );
+        let config = fs::read_to_string(gate.config()).expect("it was written") + limits;
+        host::file(&gate.config(), &config, 0, 0o644);
         let wall = Wall::raise(
             &netns,
             &dir("wall"),
@@ -167,7 +183,13 @@ impl Clients {
     /// Writes a file of the agent's, below its home.
     pub fn write(&self, name: &str, text: &str) {
         let path = self.home().join(name);
-        if let Some(parent) = path.parent().filter(|parent| *parent != self.home()) {
+        let home = self.home();
+        let parents: Vec<_> = path
+            .ancestors()
+            .skip(1)
+            .take_while(|it| **it != *home)
+            .collect();
+        for parent in parents.into_iter().rev() {
             host::directory(parent, self.agent, 0o755);
         }
         host::file(&path, text, self.agent, 0o644);
@@ -311,12 +333,36 @@ fn environment(trust: &Path, gate: &Gate, upstreams: &[Upstream]) -> Vec<(String
         .collect()
 }
 
+/// `sha256/…` of a certificate's key.
+fn pin(certificate: &Path) -> String {
+    let script = "openssl x509 -in \"$0\" -noout -pubkey | openssl pkey -pubin -outform der |
+        openssl dgst -sha256 -binary | openssl base64 -A";
+    let made = Program::new("sh").args(["-c", script]).arg(certificate);
+    format!("sha256/{}", made.run().ok().stdout.trim())
+}
+
 /// A credential bound to `host`.
 pub fn credential(name: &'static str, kind: &'static str, host: &'static str) -> Credential {
-    let canary = match kind {
+    let mut canary = match kind {
         "github-token" => Canary::github(),
         _ => Canary::plain(),
     };
+    if kind == "proxmox-token" {
+        let hex: String = canary
+            .secret
+            .bytes()
+            .take(16)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        canary.secret = format!(
+            "agent@pve!agent={}-{}-{}-{}-{}",
+            &hex[..8],
+            &hex[8..12],
+            &hex[12..16],
+            &hex[16..20],
+            &hex[20..]
+        );
+    }
     Credential {
         name,
         kind,

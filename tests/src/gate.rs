@@ -250,6 +250,9 @@ impl Gate {
                 host = credential.host,
             )
             .expect("text grows");
+            if credential.kind == "header" {
+                text.push_str("header = \"x-api-key\"\n");
+            }
         }
         text
     }

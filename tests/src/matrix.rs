@@ -143,7 +143,10 @@ pub fn version(finished: &Finished) -> String {
         .split(|c: char| c.is_whitespace() || c == '/' || c == '"' || c == ',')
         .map(|word| word.trim_start_matches(|c: char| c.is_ascii_lowercase()))
         .filter(|word| word.contains('.') && word.starts_with(|c: char| c.is_ascii_digit()));
-    numbers.next().unwrap_or("unknown").to_owned()
+    // A colour may follow.
+    let part = |c: char| c.is_ascii_alphanumeric() || "._+~-".contains(c);
+    let number = numbers.next().unwrap_or("unknown");
+    number.chars().take_while(|&c| part(c)).collect()
 }
 
 #[allow(

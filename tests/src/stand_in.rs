@@ -7,8 +7,10 @@
 
 pub mod git;
 pub mod github;
+pub mod graphql;
 pub mod grpc;
 pub mod https;
+pub mod lfs;
 pub mod listener;
 pub mod model;
 pub mod plain;

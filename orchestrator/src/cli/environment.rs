@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::{CliError, output};
-use crate::environment::{client_families, files};
+use crate::environment::{client_families, files, placeholders};
 
 /// What to print and where the files are.
 #[derive(Debug, Args)]
@@ -58,6 +58,7 @@ pub(super) fn run(args: &EnvironmentArgs) -> Result<ExitCode, CliError> {
     if args.trust.join("gitconfig").exists() {
         table.push(("GIT_CONFIG_SYSTEM".to_owned(), format!("{trust}/gitconfig")));
     }
+    table.extend(placeholders());
     table.sort();
     let object: serde_json::Map<_, _> = table
         .iter()

@@ -179,6 +179,7 @@ impl Session {
             TRUST,
             &self.place.trust,
         ));
+        env.extend(environment::placeholders());
         if let Ok(term) = std::env::var("TERM") {
             env.push(("TERM".to_owned(), term));
         }

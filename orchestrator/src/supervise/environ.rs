@@ -66,6 +66,12 @@ pub(super) fn variables(claimed: &Claimed, told: &Told, trust: &Path) -> Vec<(St
     let mut all = environment::base();
     all.extend(environment::client_families_at(PROXY, TRUST, trust));
     let own = &claimed.agent.adapter.process().env;
+    // An agent that brings its own value of one keeps it.
+    all.extend(
+        environment::placeholders()
+            .into_iter()
+            .filter(|(name, _)| !own.contains_key(name)),
+    );
     all.extend(
         own.iter()
             .map(|(name, value)| (name.clone(), value.clone())),

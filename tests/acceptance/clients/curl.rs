@@ -2,11 +2,11 @@
 
 use tests::matrix::Row;
 
-use super::{url, web};
+use super::{plain_web, url};
 
 #[test]
 fn curl_works_and_is_told() {
-    let clients = web();
+    let clients = plain_web();
     let version = clients.version("curl", &["--version"]);
     let curl = |args: &[&str]| {
         let fixed = ["--silent", "--show-error", "--fail-with-body"];
@@ -19,8 +19,8 @@ fn curl_works_and_is_told() {
     };
     clients.judge(
         &row("HTTP/1.1"),
-        curl(&["--http1.1", &url("/plain")]),
-        "recorded",
+        curl(&["--http1.1", &url("/version")]),
+        "HTTP/",
         curl(&["--http1.1", &url("/closed/x")]),
     );
     clients.judge(

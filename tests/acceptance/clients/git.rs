@@ -11,7 +11,10 @@ fn world() -> Clients {
     let policy = format!(
         "[[service]]\nid = \"forge\"\nkind = \"github\"\nhost = \"{GIT}\"\nrepos = [\"acme/*\"]\n\
          git = \"push\"\nrefs = [\"refs/heads/agent/*\", \"refs/tags/agent-*\"]\n\
-         credential = \"git\"\nca_file = \"{{ca}}\"\n{}",
+         credential = \"git\"\nca_file = \"{{ca}}\"\n\
+         [[service]]\nkind = \"http\"\nhost = \"{GIT}\"\ncredential = \"git\"\nca_file = \"{{ca}}\"\n\
+         allow = [\"POST /acme/web.git/info/lfs/objects/batch\", \"GET,PUT /lfs/*\", \
+         \"POST /acme/web.git/info/lfs/locks/verify\"]\n{}",
         closed(&[GIT])
     );
     let words = [
@@ -142,4 +145,72 @@ fn pushes_of_every_size_work_and_are_told() {
         "new tag",
         refused,
     );
+}
+
+#[test]
+fn submodules_and_large_files_work_and_are_told() {
+    let clients = world();
+    let url = format!("https://{GIT}/acme/web.git");
+    git(&clients, "", &["clone", "--quiet", &url, "work"]).ok();
+    git(
+        &clients,
+        "work",
+        &["checkout", "--quiet", "-b", "agent/parts"],
+    )
+    .ok();
+    // Other people write their submodules' remotes as they like.
+    let part = format!("git@{GIT}:acme/part.git");
+    git(&clients, "work", &["submodule", "add", &part, "part"]).ok();
+    git(&clients, "work", &["lfs", "install"]).ok();
+    git(&clients, "work", &["lfs", "track", "data"]).ok();
+    git(&clients, "work", &["add", "."]).ok();
+    commit(&clients, "work", 1 << 20);
+    let pushed = git(
+        &clients,
+        "work",
+        &["push", "origin", "HEAD:refs/heads/agent/parts"],
+    )
+    .ok();
+    let object = git(&clients, "work", &["cat-file", "blob", "HEAD:data"]).ok();
+    assert!(
+        object.stdout.starts_with("version https://git-lfs"),
+        "{}",
+        object.shown()
+    );
+
+    let words = [
+        "clone",
+        "--recurse-submodules",
+        "--branch",
+        "agent/parts",
+        &url,
+        "copy",
+    ];
+    git(&clients, "", &words).ok();
+    assert!(clients.home().join("copy/part/README.md").exists());
+    let [here, there] = ["work", "copy"]
+        .map(|place| std::fs::read(clients.home().join(place).join("data")).unwrap());
+    assert!(
+        here == there,
+        "{} bytes are not {}",
+        here.len(),
+        there.len()
+    );
+    clients.works(&Row {
+        client: "git",
+        way: "submodules",
+        version: clients.version("git", &["--version"]),
+    });
+    let elsewhere = format!("lfs.url=https://{GIT}/closed/web.git/info/lfs");
+    let refused = git(
+        &clients,
+        "work",
+        &["-c", &elsewhere, "lfs", "push", "--all", "origin"],
+    );
+    let row = Row {
+        client: "git-lfs",
+        way: "upload and download",
+        version: clients.version("git-lfs", &["version"]),
+    };
+    clients.judge(&row, pushed, "", refused);
 }

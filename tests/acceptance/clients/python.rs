@@ -2,11 +2,11 @@
 
 use tests::matrix::{self, Row};
 
-use super::{url, web};
+use super::{plain_web, url};
 
 #[test]
 fn the_libraries_of_python_work_and_are_told() {
-    let clients = web();
+    let clients = plain_web();
     let script = matrix::directory().join("src/python/fetch.py");
     let fetch = |library: &str, words: &[&str]| {
         let python = clients.agent("python3").arg(&script).arg(library);

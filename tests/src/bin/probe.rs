@@ -9,15 +9,15 @@
 use std::fs;
 use std::io::Read;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getgid, getuid};
-use tests::canary;
 use tests::probe::{self, Outcome, Report, Targets};
+use tests::{call, canary};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -77,6 +77,19 @@ enum Command {
     InheritedDescriptors,
     /// Connect to every abstract unix socket in sight
     AbstractSockets,
+    /// Call the gRPC echo server through the gate's tunnel, as an ordinary client
+    Grpc {
+        /// The gate, ADDRESS:PORT
+        #[arg(long)]
+        gate: String,
+        /// Whom to trust
+        #[arg(long, value_name = "PEM")]
+        roots: PathBuf,
+        /// The server's name
+        host: String,
+        /// Path of the unary method
+        method: String,
+    },
     /// Look for byte strings in files and processes; prints FORM, tab, PLACE
     ///
     /// Standard input names them, one a line: the bytes in hex, a space, a name.
@@ -117,6 +130,12 @@ fn main() -> ExitCode {
         Command::InheritedDescriptors => probe::inherited_descriptors(),
         Command::AbstractSockets => probe::abstract_sockets(),
         Command::Search { root, processes } => return search(&root, processes),
+        Command::Grpc {
+            gate,
+            roots,
+            host,
+            method,
+        } => return grpc(&gate, &host, &roots, &method),
     };
     let mut escaped = false;
     for report in &reports {
@@ -133,6 +152,26 @@ fn main() -> ExitCode {
         ExitCode::from(1)
     } else {
         ExitCode::SUCCESS
+    }
+}
+
+fn grpc(gate: &str, host: &str, roots: &Path, method: &str) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let said = match runtime {
+        Ok(runtime) => runtime.block_on(call::echo(gate, host, roots, method)),
+        Err(error) => Err(error.into()),
+    };
+    match said {
+        Ok(text) => {
+            print!("{text}");
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            println!("{error}");
+            ExitCode::from(1)
+        }
     }
 }
 

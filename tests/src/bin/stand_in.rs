@@ -129,8 +129,8 @@ struct ApiArgs {
     #[command(flatten)]
     listen: ListenArgs,
     /// The credential that lets a caller in
-    #[arg(long, value_name = "KEY")]
-    key: String,
+    #[arg(long, value_name = "SECRET")]
+    credential: String,
 }
 
 #[derive(Args)]
@@ -177,15 +177,15 @@ fn run(command: Command) -> Result<(), Box<dyn Error>> {
             runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
         }
         Command::Model(args) => {
-            let answer = move |request| model::answer(args.key.clone(), request);
+            let answer = move |request| model::answer(args.credential.clone(), request);
             runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
         }
         Command::Github(args) => {
-            let answer = move |request| github::answer(args.key.clone(), request);
+            let answer = move |request| github::answer(args.credential.clone(), request);
             runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
         }
         Command::Proxmox(args) => {
-            let answer = move |request| proxmox::answer(args.key.clone(), request);
+            let answer = move |request| proxmox::answer(args.credential.clone(), request);
             runtime()?.block_on(server::serve(&args.listen.into(), answer))?;
         }
         Command::Grpc(args) => {

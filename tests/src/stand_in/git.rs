@@ -27,6 +27,7 @@ use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdout};
 
+use super::lfs;
 use super::listener::Listen;
 
 /// What the git stand-in needs to know.
@@ -43,6 +44,7 @@ pub struct GitHost {
 }
 
 struct Shared {
+    password: String,
     root: PathBuf,
     backend: PathBuf,
     user: String,
@@ -68,6 +70,7 @@ pub async fn serve(host: GitHost, listen: &Listen) -> io::Result<()> {
             STANDARD.encode(format!("{}:{}", host.user, host.password))
         ),
         user: host.user,
+        password: host.password,
         log,
     });
     let bound = listen.bind().await?;
@@ -180,9 +183,12 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     let credential = match parts.headers.get(header::AUTHORIZATION) {
         None => "missing",
         Some(value) if value.as_bytes() == shared.expected.as_bytes() => "right",
+        Some(value) if is_bearer(value, shared) && parts.uri.path().starts_with("/lfs/") => "right",
         Some(_) => "wrong",
     };
-    let response = if credential == "right" {
+    let response = if credential == "right" && lfs::is_ours(parts.uri.path()) {
+        lfs::answer(&shared.root, &parts, body).await
+    } else if credential == "right" {
         run_backend(shared, &parts, body)
             .await
             .unwrap_or_else(|error| {
@@ -201,6 +207,11 @@ async fn answer(shared: &Shared, request: Request<Incoming>) -> Response<Body> {
     };
     record(shared, &parts, credential, response.status());
     response
+}
+
+/// Transfers are no paths of git's own, and get the token as APIs do.
+fn is_bearer(value: &header::HeaderValue, shared: &Shared) -> bool {
+    value.as_bytes() == format!("Bearer {}", shared.password).as_bytes()
 }
 
 fn record(shared: &Shared, parts: &http::request::Parts, credential: &str, status: StatusCode) {

@@ -1,0 +1,168 @@
+//! Package managers against registries of their own: npm, pip, cargo, apt, Maven.
+
+use tests::clients::{Clients, Upstream, closed, open};
+use tests::command::{Finished, Program};
+use tests::matrix::{self, Row};
+
+const HOST: &str = "packages.portcullis.test";
+
+fn world() -> Clients {
+    let words = ["plain", "--root", "{dir}/root"];
+    let policy = open(HOST, &["GET,HEAD /**"]) + &closed(&[HOST]);
+    let clients = Clients::new(&[Upstream::new(&[HOST], &words)], &policy, &[]);
+    Program::new("/usr/bin/python3")
+        .arg(matrix::directory().join("src/python/packages.py"))
+        .arg(clients.place(HOST).join("root"))
+        .arg(format!("https://{HOST}"))
+        .run()
+        .ok();
+    clients
+}
+
+/// Where the registries begin: the open ones, then the ones that policy closes.
+const AREAS: [&str; 2] = ["", "/closed"];
+
+fn judge(
+    clients: &Clients,
+    client: &'static str,
+    way: &'static str,
+    version: String,
+    wanted: &str,
+    install: impl Fn(&str, &str) -> Finished,
+) {
+    let [allowed, refused] = AREAS.map(|area| {
+        let directory = format!("{client}{}", area.replace('/', "-"));
+        clients.write(&format!("{directory}/.keep"), "");
+        install(&format!("https://{HOST}{area}"), &directory)
+    });
+    let row = Row {
+        client,
+        way,
+        version,
+    };
+    clients.judge(&row, allowed, wanted, refused);
+}
+
+#[test]
+fn npm_pip_and_cargo_install_and_are_told() {
+    let clients = world();
+    let version = clients.version("npm", &["--version"]);
+    judge(
+        &clients,
+        "npm",
+        "install",
+        version,
+        "added 1",
+        |base, at| {
+            let npm = clients.agent("npm").in_directory(&clients.home().join(at));
+            let registry = format!("--registry={base}/npm/");
+            npm.args(["install", "left", "--no-audit", &registry]).run()
+        },
+    );
+    let version = clients.version("pip", &["--version"]);
+    judge(
+        &clients,
+        "pip",
+        "install",
+        version,
+        "installed left",
+        |base, at| {
+            let pip = clients
+                .agent("pip")
+                .args(["install", "--disable-pip-version-check"]);
+            let index = format!("--index-url={base}/pypi/simple/");
+            pip.args([&index, "--target", at, "left"]).run()
+        },
+    );
+    let version = clients.version("cargo", &["--version"]);
+    judge(
+        &clients,
+        "cargo",
+        "vendor",
+        version,
+        "Vendoring left",
+        |base, at| {
+            let manifest = "[package]\nname = \"right\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
+                        [dependencies]\nleft = { version = \"1\", registry = \"ours\" }\n";
+            clients.write(&format!("{at}/Cargo.toml"), manifest);
+            clients.write(&format!("{at}/src/lib.rs"), "");
+            let config = format!("[registries.ours]\nindex = \"sparse+{base}/crates/\"\n");
+            clients.write(&format!("{at}/.cargo/config.toml"), &config);
+            let at = clients.home().join(at);
+            let cargo = clients.agent("cargo").env("CARGO_HOME", at.join("home"));
+            cargo.in_directory(&at).arg("vendor").run()
+        },
+    );
+}
+
+#[test]
+fn apt_downloads_and_is_told() {
+    let clients = world();
+    let version = clients.version("apt-get", &["--version"]);
+    judge(
+        &clients,
+        "apt",
+        "update, download",
+        version,
+        "left",
+        |base, at| {
+            for part in ["lists/partial", "cache/archives/partial"] {
+                clients.write(&format!("{at}/{part}/.keep"), "");
+            }
+            clients.write(
+                &format!("{at}/sources.list"),
+                &format!("deb [trusted=yes] {base} apt/\n"),
+            );
+            clients.write(&format!("{at}/status"), "");
+            let at = clients.home().join(at);
+            let place = at.display();
+            let apt = |words: &[&str]| {
+                let options = [
+                    format!("Dir::State::lists={place}/lists"),
+                    format!("Dir::State::status={place}/status"),
+                    format!("Dir::Cache={place}/cache"),
+                    format!("Dir::Etc::sourcelist={place}/sources.list"),
+                    "Dir::Etc::sourceparts=-".to_owned(),
+                    "APT::Update::Error-Mode=any".to_owned(),
+                ];
+                let apt = clients.agent("apt-get").in_directory(&at);
+                let apt = options
+                    .iter()
+                    .fold(apt, |apt, option| apt.args(["-o", option]));
+                apt.args(words).run()
+            };
+            let updated = apt(&["update"]);
+            if updated.status.success() {
+                return apt(&["download", "left"]);
+            }
+            updated
+        },
+    );
+}
+
+#[test]
+fn maven_resolves_with_its_settings_and_is_told() {
+    let clients = world();
+    let version = clients.version("mvn", &["--version"]);
+    judge(&clients, "maven", "validate", version, "", |base, at| {
+        let pom = format!(
+            "<project><modelVersion>4.0.0</modelVersion>\
+             <parent><groupId>test</groupId><artifactId>left</artifactId><version>1.0.0</version>\
+             <relativePath/></parent><artifactId>right</artifactId><packaging>pom</packaging>\
+             <repositories><repository><id>ours</id><url>{base}/maven</url></repository></repositories>\
+             </project>"
+        );
+        clients.write(&format!("{at}/pom.xml"), &pom);
+        let at = clients.home().join(at);
+        let maven = clients.agent("mvn").in_directory(&at);
+        maven
+            .arg(format!(
+                "-Dmaven.repo.local={}",
+                at.join("repository").display()
+            ))
+            .arg("--settings")
+            .arg(clients.trust("maven-settings.xml"))
+            .args(["--batch-mode", "validate"])
+            .run()
+    });
+}
