@@ -72,6 +72,11 @@ pub const TABLE: &[Entry] = &[
         "proxy",
         "What left and what was refused: tail, query",
     ),
+    entry(
+        "secret",
+        "proxy",
+        "Entries of the OpenPGP store: list, put, rotate, check, history, restore",
+    ),
     entry("ca", "proxy", "The gate's certificate authority"),
     entry("gate", "proxy", "Everything else of portcullis-proxy"),
     entry(
@@ -102,7 +107,7 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 15] = [
+const GATE_LEAVES: [&[&str]; 23] = [
     &["audit", "checkpoint-export"],
     &["audit", "export"],
     &["audit", "keygen"],
@@ -117,6 +122,14 @@ const GATE_LEAVES: [&[&str]; 15] = [
     &["reload"],
     &["run"],
     &["runs"],
+    &["secret", "check"],
+    &["secret", "history"],
+    &["secret", "import"],
+    &["secret", "list"],
+    &["secret", "put"],
+    &["secret", "restore"],
+    &["secret", "rotate"],
+    &["secret", "show-shape"],
     &["status"],
 ];
 

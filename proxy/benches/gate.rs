@@ -100,7 +100,7 @@ impl Stand {
         Self {
             audit: Audit::open(&config.audit_directory).unwrap(),
             minter: Minter::load(&config.ca_directory, 4096).unwrap(),
-            vault: Vault::load(&config).unwrap(),
+            vault: Vault::load(&config, None).unwrap(),
             policy: Policy::parse(text, "policy.toml").unwrap(),
             grant: Grant::new("acme", "coder", Some("T-1"), run, "default").unwrap(),
             authority: Authority::parse("api.example.com:443").unwrap(),
@@ -131,7 +131,9 @@ impl Stand {
         let mut headers = client_headers();
         strip::request(&mut headers);
         let injection = Injection::find(permit, &self.vault, None).unwrap();
-        black_box(injection.set(permit, false, &mut headers).unwrap());
+        let mut uri = http::Uri::from_static("/v1/items/7?page=2");
+        let set = injection.set(&self.vault, permit, None, &mut headers, &mut uri);
+        black_box(set.is_ok());
     }
 
     fn request(&self) {

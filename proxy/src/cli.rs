@@ -10,6 +10,7 @@ mod control;
 mod output;
 mod policy;
 pub mod run;
+mod secret;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ Examples:
   portcullis-proxy policy explain GET https://api.example.com/v1/items --policy default.toml
   portcullis-proxy audit tail -f --agent coder
   portcullis-proxy status --json
+  portcullis-proxy secret rotate agents/github < token
   portcullis-proxy run --user portcullis-proxy
 
 Exit status: 0 yes, 1 no, 2 could not tell";
@@ -57,6 +59,9 @@ enum Command {
     /// Read the audit log
     #[command(subcommand)]
     Audit(audit::AuditCommand),
+    /// Keep the entries of the OpenPGP store
+    #[command(subcommand)]
+    Secret(secret::SecretCommand),
     /// Make and show the certificate authority
     #[command(subcommand)]
     Ca(ca::CaCommand),
@@ -98,6 +103,7 @@ pub fn main() -> ExitCode {
         Command::Reload(args) => control::reload(&args),
         Command::Runs(args) => control::runs(&args),
         Command::Audit(command) => audit::audit(&command),
+        Command::Secret(command) => secret::secret(&command),
         Command::Ca(command) => ca::ca(&command),
         Command::Man => man(),
         Command::Completions { shell } => completions(shell),

@@ -18,7 +18,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use policy::authority::Host;
+use policy::authority::{Authority, Host};
 use policy::credential::CredentialName;
 use policy::pattern::HostPattern;
 
@@ -28,6 +28,7 @@ pub use limits::Limits;
 
 use crate::boundary::Source;
 use crate::harden::VisibleUids;
+use crate::store::{EntryName, Foreign, ProofError};
 
 /// Where the configuration lies unless `--config` says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/portcullis/proxy.toml";
@@ -57,6 +58,8 @@ pub struct Config {
     pub boundary: Source,
     /// `[profile.NAME]`
     pub profiles: BTreeMap<String, Profile>,
+    /// `[store]`: the OpenPGP store that entries are read from.
+    pub store: Option<StoreConfig>,
     /// `[credential.NAME]`
     pub credentials: BTreeMap<CredentialName, CredentialConfig>,
     /// `[limits]`
@@ -127,10 +130,69 @@ pub struct CredentialConfig {
     pub name: CredentialName,
     /// The form it takes on the wire.
     pub kind: CredentialKind,
-    /// The file that holds it, mode 0600 or 0400.
-    pub file: PathBuf,
+    /// Where the secret lies.
+    pub source: SecretSource,
     /// The hosts it is bound to, whatever a policy says.
     pub hosts: Vec<HostPattern>,
+    /// One harmless call that tells whether it works.
+    pub canary: Option<CanaryConfig>,
+}
+
+/// `[store]`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// The store's directory, in the layout of pass and gopass.
+    pub directory: PathBuf,
+    /// The secret key, a file with mode 0600 or 0400.
+    pub key: PathBuf,
+    /// What the key must not be able to read.
+    pub scope: ScopeProof,
+    /// Where the gate keeps what rotates by itself, sealed with the key; needed for
+    /// `kind = "oauth-refresh"`.
+    pub state: Option<PathBuf>,
+}
+
+/// How it is known that the store's key reaches no further than the agents' entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ScopeProof {
+    /// `operator_entries`: the operator's store, or one entry of it, tried at every start.
+    Entries(PathBuf),
+    /// `no_operator_entries`: nobody proves it, for this reason.
+    None(String),
+}
+
+/// Where a secret lies.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SecretSource {
+    /// `file`: mode 0600 or 0400.
+    File(PathBuf),
+    /// `descriptor`: inherited, and readable from its beginning again and again.
+    Descriptor(i32),
+    /// `entry`: in the store.
+    Entry(EntryName),
+}
+
+impl fmt::Display for SecretSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Descriptor(number) => write!(f, "descriptor {number}"),
+            Self::Entry(name) => write!(f, "the store's entry {name}"),
+        }
+    }
+}
+
+/// `canary = "GET /user"`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CanaryConfig {
+    /// Whom it goes to: the first plain name in `hosts`, or the URL's.
+    pub authority: Authority,
+    /// `GET` or `HEAD`.
+    pub method: http::Method,
+    /// Path and query.
+    pub target: String,
+    /// `canary_required`: a credential that fails it is not used.
+    pub required: bool,
 }
 
 /// The form a credential takes on the wire.
@@ -148,16 +210,60 @@ pub enum CredentialKind {
         /// Lower-case field name.
         header: http::HeaderName,
     },
-    /// Basic with `x-access-token` for git, Bearer for the API.
+    /// Basic with `x-access-token` for git and LFS, Bearer for the API.
     GithubToken,
+    /// A GitHub App's private key: installation tokens are minted with it and used like a
+    /// `github-token`.
+    GithubApp(GithubApp),
+    /// `x-api-key`, or Bearer for a token of a login.
+    Anthropic,
+    /// Bearer.
+    Openai,
+    /// A login whose refresh token rotates: access tokens are fetched with it and used as Bearer.
+    OauthRefresh(OauthRefresh),
+    /// `?PARAMETER=SECRET`
+    Query {
+        /// The parameter's name, of letters, digits, `-`, `_` and `.`.
+        parameter: String,
+    },
     /// `Authorization: PVEAPIToken=ID=SECRET`
     ProxmoxToken {
-        /// `user@realm!name`; absent when the file holds `id=secret`.
+        /// `user@realm!name`; absent when the value is `id=secret`.
         id: Option<String>,
     },
 }
 
+/// `kind = "github-app"`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GithubApp {
+    /// The app's id or client id.
+    pub app: String,
+    /// The installation whose tokens are asked for.
+    pub installation: u64,
+    /// Names of repositories (without owner) that tokens are narrowed to; all if empty.
+    pub repositories: Vec<String>,
+    /// The API host.
+    pub api: Authority,
+}
+
+/// `kind = "oauth-refresh"`
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OauthRefresh {
+    /// Whom tokens are fetched from.
+    pub authority: Authority,
+    /// The path there.
+    pub target: String,
+    /// `client_id`
+    pub client: String,
+}
+
 impl CredentialKind {
+    /// Whether the value is all of an entry's text rather than its first line.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Self::GithubApp(_))
+    }
+
     /// The word that the configuration uses.
     #[must_use]
     pub fn word(&self) -> &'static str {
@@ -166,7 +272,26 @@ impl CredentialKind {
             Self::Basic { .. } => "basic",
             Self::Header { .. } => "header",
             Self::GithubToken => "github-token",
+            Self::GithubApp(_) => "github-app",
+            Self::Anthropic => "anthropic",
+            Self::Openai => "openai",
+            Self::OauthRefresh(_) => "oauth-refresh",
+            Self::Query { .. } => "query",
             Self::ProxmoxToken { .. } => "proxmox-token",
+        }
+    }
+}
+
+impl StoreConfig {
+    /// The operator's entries, read as they are: before privileges go, since nobody else may read
+    /// them.
+    ///
+    /// # Errors
+    /// [`ProofError`]: the gate does not start.
+    pub fn collect_foreign(&self) -> Result<Option<Foreign>, ProofError> {
+        match &self.scope {
+            ScopeProof::Entries(place) => Foreign::collect(place).map(Some),
+            ScopeProof::None(_) => Ok(None),
         }
     }
 }

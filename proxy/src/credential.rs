@@ -1,30 +1,41 @@
-//! Credentials: read from files nobody else can read, checked before use, injected in the form of
+//! Credentials: read from places nobody else can read, checked before use, injected in the form of
 //! their kind, and only towards the hosts the configuration binds them to.
 //!
 //! Nothing here prints a secret or its length. [`Vault`] is what the data path asks.
 
-mod file;
+mod canary;
+mod health;
 mod lint;
+mod mint;
+mod place;
+mod sealed;
+pub mod shape;
+mod source;
+mod vault;
 
-use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use http::header::AUTHORIZATION;
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 use policy::authority::Host;
 use policy::credential::CredentialName;
 use policy::pattern::HostPattern;
-use serde::Serialize;
-use zeroize::Zeroizing;
 
-use crate::config::{Config, CredentialConfig, CredentialKind};
+use crate::config::{CredentialConfig, CredentialKind};
+use crate::gate::Gate;
 use crate::vault::{Secret, VaultError};
 
+pub use canary::{CanaryView, Verdict, try_canaries};
+pub use health::{CredentialHealth, CredentialView};
 pub use lint::{Flaw, is_proxmox_id};
+pub use mint::MintError;
+pub use place::Placed;
+pub use source::Reader;
+pub(crate) use source::chain;
+pub use vault::Vault;
+
+use mint::Mint;
+use place::Form;
 
 /// One credential that passed every check.
 #[allow(
@@ -35,42 +46,42 @@ pub struct Credential {
     name: CredentialName,
     form: Form,
     hosts: Vec<HostPattern>,
-    secret: Secret,
+    secret: Arc<Secret>,
+    mint: Option<Mint>,
 }
 
-/// How the secret is written into a field.
-enum Form {
-    Bearer,
-    Basic { username: String },
-    Header { name: HeaderName },
-    Github,
-    Proxmox { id: String },
-}
-
-/// Why a credential cannot be used. Names the credential and its file, never the value.
+/// Why a credential cannot be used. Names the credential and its place, never the value.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialError {
     /// The file is not one we would trust with a secret, or cannot be read.
-    #[error("credential {name}: {file} {problem}\n  hint: {hint}")]
+    #[error("credential {name}: {place} {problem}\n  hint: {hint}")]
     File {
         /// The credential.
         name: CredentialName,
-        /// Its file.
-        file: PathBuf,
-        /// What is wrong with the file.
+        /// Its file or descriptor.
+        place: String,
+        /// What is wrong with it.
         problem: String,
         /// What to do about it.
         hint: String,
     },
     /// The content is not a secret of this kind.
-    #[error("credential {name}: the value in {file} {flaw}\n  hint: {}", flaw.hint())]
+    #[error("credential {name}: the value in {place} {flaw}\n  hint: {}", flaw.hint())]
     Value {
         /// The credential.
         name: CredentialName,
-        /// Its file.
-        file: PathBuf,
+        /// Where it lies.
+        place: String,
         /// What is wrong with the value.
         flaw: Flaw,
+    },
+    /// The store, or the entry in it.
+    #[error("credential {name}: {problem}")]
+    Store {
+        /// The credential.
+        name: CredentialName,
+        /// What is wrong, with a hint.
+        problem: String,
     },
     /// It could not be kept in protected memory.
     #[error("credential {name}: cannot be kept in protected memory")]
@@ -81,6 +92,12 @@ pub enum CredentialError {
         #[source]
         source: VaultError,
     },
+    /// The store's key reaches too far, or nobody can tell.
+    #[error(transparent)]
+    Scope(#[from] crate::store::ProofError),
+    /// The store cannot be opened.
+    #[error(transparent)]
+    NoStore(#[from] crate::store::StoreError),
 }
 
 /// Every credential that failed.
@@ -106,24 +123,32 @@ impl Credential {
     ///
     /// # Errors
     /// [`CredentialError`]
-    pub fn load(config: &CredentialConfig) -> Result<(Self, Vec<String>), CredentialError> {
-        let raw = file::read(config)?;
+    pub fn load(
+        config: &CredentialConfig,
+        reader: &Reader<'_>,
+    ) -> Result<(Self, Vec<String>), CredentialError> {
+        let raw = reader.read(config)?;
         let checked = lint::check(&config.kind, &raw).map_err(|flaw| CredentialError::Value {
             name: config.name.clone(),
-            file: config.file.clone(),
+            place: config.source.to_string(),
             flaw,
         })?;
-        let form = match (&config.kind, checked.proxmox_id) {
-            (CredentialKind::Bearer, _) => Form::Bearer,
-            (CredentialKind::Basic { username }, _) => Form::Basic {
+        let form = match &config.kind {
+            CredentialKind::Bearer | CredentialKind::Openai => Form::Bearer,
+            CredentialKind::Basic { username } => Form::Basic {
                 username: username.clone(),
             },
-            (CredentialKind::Header { header }, _) => Form::Header {
+            CredentialKind::Header { header } => Form::Header {
                 name: header.clone(),
             },
-            (CredentialKind::GithubToken, _) => Form::Github,
-            (CredentialKind::ProxmoxToken { .. }, id) => Form::Proxmox {
-                id: id.unwrap_or_default(),
+            CredentialKind::GithubToken | CredentialKind::GithubApp(_) => Form::Github,
+            CredentialKind::ProxmoxToken { .. } => Form::Proxmox {
+                id: checked.proxmox_id.clone().unwrap_or_default(),
+            },
+            CredentialKind::Anthropic => Form::Anthropic,
+            CredentialKind::OauthRefresh(_) => Form::Login,
+            CredentialKind::Query { parameter } => Form::Query {
+                parameter: parameter.clone(),
             },
         };
         let notes = checked
@@ -136,13 +161,15 @@ impl Credential {
             name: config.name.clone(),
             source,
         })?;
-        let hosts = config.hosts.clone();
+        let secret = Arc::new(secret);
+        let mint = Mint::of(config, Arc::clone(&secret), reader.config());
         Ok((
             Self {
                 name: config.name.clone(),
                 form,
-                hosts,
+                hosts: config.hosts.clone(),
                 secret,
+                mint,
             },
             notes,
         ))
@@ -160,159 +187,58 @@ impl Credential {
         self.hosts.iter().any(|pattern| pattern.matches(host))
     }
 
-    /// The field to set on a request to `host`; nothing unless the credential is bound to it. `git`
-    /// says that the request is git's own protocol, for which a GitHub token travels as Basic. The
-    /// value is marked sensitive.
+    /// Whether the value is the same; nothing is told of it.
     #[must_use]
-    pub fn header(&self, host: &Host, git: bool) -> Option<(HeaderName, HeaderValue)> {
-        if !self.may_go_to(host) {
-            return None;
-        }
-        let secret = self.secret.expose();
-        let (name, text) = match &self.form {
-            Form::Bearer => (AUTHORIZATION, joined(&[b"Bearer ", secret])),
-            Form::Basic { username } => (AUTHORIZATION, basic(username.as_bytes(), secret)),
-            Form::Header { name } => (name.clone(), joined(&[secret])),
-            Form::Github if git => (AUTHORIZATION, basic(b"x-access-token", secret)),
-            Form::Github => (AUTHORIZATION, joined(&[b"Bearer ", secret])),
-            Form::Proxmox { id } => (
-                AUTHORIZATION,
-                joined(&[b"PVEAPIToken=", id.as_bytes(), b"=", secret]),
-            ),
-        };
-        let mut value = HeaderValue::from_bytes(&text)
-            .expect("loading admits printable ASCII only, which every field value may hold");
-        value.set_sensitive(true);
-        Some((name, value))
+    pub fn same_value(&self, other: &Self) -> bool {
+        self.secret.expose() == other.secret.expose() && self.form == other.form
     }
-}
 
-fn joined(parts: &[&[u8]]) -> Zeroizing<Vec<u8>> {
-    let mut whole = Zeroizing::new(Vec::with_capacity(
-        parts.iter().map(|part| part.len()).sum(),
-    ));
-    for part in parts {
-        whole.extend_from_slice(part);
-    }
-    whole
-}
-
-fn basic(username: &[u8], secret: &[u8]) -> Zeroizing<Vec<u8>> {
-    let pair = joined(&[username, b":", secret]);
-    let encoded = Zeroizing::new(STANDARD.encode(&*pair));
-    joined(&[b"Basic ", encoded.as_bytes()])
-}
-
-/// One line of `GET /v1/status`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct CredentialView {
-    /// The credential.
-    pub name: CredentialName,
-    /// Its kind, as the configuration writes it.
-    pub kind: &'static str,
-    /// Whether it can be injected now.
-    pub ok: bool,
-    /// Why not, or why an older value is in use. Absent when all is well.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub problem: Option<String>,
-}
-
-struct Entry {
-    current: Option<Arc<Credential>>,
-    problem: Option<String>,
-}
-
-/// All credentials of the gate, by name.
-///
-/// While the boundary is not proven the vault is [sealed](Vault::seal): it holds nothing.
-#[allow(
-    missing_debug_implementations,
-    reason = "holds secrets, which are never printed"
-)]
-pub struct Vault {
-    configs: Vec<CredentialConfig>,
-    entries: RwLock<BTreeMap<CredentialName, Entry>>,
-}
-
-impl Vault {
-    /// Loads every credential of the configuration; one that fails keeps the gate from starting.
+    /// What goes on the wire: the secret itself, or the token that was fetched with it. A fetch
+    /// under way is joined, not doubled.
     ///
     /// # Errors
-    /// [`CredentialErrors`] with all of them.
-    pub fn load(config: &Config) -> Result<Self, CredentialErrors> {
-        let vault = Self {
-            configs: config.credentials.values().cloned().collect(),
-            entries: RwLock::new(BTreeMap::new()),
-        };
-        let errors = vault.reload();
-        if errors.is_empty() {
-            Ok(vault)
-        } else {
-            Err(CredentialErrors(errors))
+    /// [`MintError`]
+    pub async fn token(&self, gate: &Arc<Gate>) -> Result<Arc<Secret>, MintError> {
+        match &self.mint {
+            None => Ok(Arc::clone(&self.secret)),
+            Some(mint) => mint.token(gate).await,
         }
     }
 
-    /// The credential, unless it never loaded or the vault is sealed.
+    /// The secret, where it is what goes out itself.
     #[must_use]
-    pub fn get(&self, name: &CredentialName) -> Option<Arc<Credential>> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        entries.get(name).and_then(|entry| entry.current.clone())
+    pub fn at_hand(&self) -> Option<Arc<Secret>> {
+        self.mint.is_none().then(|| Arc::clone(&self.secret))
     }
 
-    /// Reads every file again. A credential that fails keeps its former value and says so in
-    /// [`Vault::view`].
-    pub fn reload(&self) -> Vec<CredentialError> {
-        let mut errors = Vec::new();
-        for config in &self.configs {
-            let loaded = Credential::load(config);
-            let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-            let entry = entries.entry(config.name.clone()).or_insert(Entry {
-                current: None,
-                problem: None,
-            });
-            match loaded {
-                Ok((credential, notes)) => {
-                    for note in notes {
-                        tracing::warn!("{note}");
-                    }
-                    *entry = Entry {
-                        current: Some(Arc::new(credential)),
-                        problem: None,
-                    };
-                }
-                Err(error) => {
-                    entry.problem = Some(error.to_string());
-                    errors.push(error);
-                }
-            }
-        }
-        errors
-    }
-
-    /// Forgets every secret until [`Vault::reload`].
-    pub fn seal(&self) {
-        let mut entries = self.entries.write().unwrap_or_else(PoisonError::into_inner);
-        for entry in entries.values_mut() {
-            entry.current = None;
-            entry.problem = Some("not held while the boundary is not proven".to_owned());
+    /// The far end did not take `token`: one that was fetched is fetched anew next time.
+    pub fn refused(&self, token: &Arc<Secret>) {
+        if let Some(mint) = &self.mint {
+            mint.forget(token);
         }
     }
 
-    /// What status says: names and kinds.
+    /// Where `token` goes on a request to `host` for `target`; nothing unless the credential is
+    /// bound to the host. Values are marked sensitive.
     #[must_use]
-    pub fn view(&self) -> Vec<CredentialView> {
-        let entries = self.entries.read().unwrap_or_else(PoisonError::into_inner);
-        let view = |config: &CredentialConfig| {
-            let entry = entries.get(&config.name);
-            CredentialView {
-                name: config.name.clone(),
-                kind: config.kind.word(),
-                ok: entry.is_some_and(|entry| entry.current.is_some()),
-                problem: entry.and_then(|entry| entry.problem.clone()),
-            }
-        };
-        self.configs.iter().map(view).collect()
+    pub fn place(&self, host: &Host, target: &str, token: &Secret) -> Option<Placed> {
+        self.may_go_to(host)
+            .then(|| self.form.place(host, target, token.expose()))
     }
+}
+
+/// What keeps `value` from being a secret of this kind.
+#[must_use]
+pub fn flaw_of(kind: &CredentialKind, value: &[u8]) -> Option<Flaw> {
+    lint::check(kind, value).err()
+}
+
+/// A field value that is never indexed and never shown.
+fn sensitive(bytes: &[u8]) -> HeaderValue {
+    let mut value = HeaderValue::from_bytes(bytes)
+        .expect("loading admits printable ASCII only, which every field value may hold");
+    value.set_sensitive(true);
+    value
 }
 
 #[cfg(test)]

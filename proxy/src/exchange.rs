@@ -31,6 +31,7 @@ use crate::entrance::client::Client;
 use crate::entrance::pulse::Pulse;
 use crate::framing::{Exchanging, Fault, Flag, UNREADABLE};
 use crate::gate::Gate;
+use crate::inject::Injected;
 use crate::inspect::receive_pack::Commands;
 use crate::policies::LoadedPolicy;
 use crate::refusal::{self, Shape};
@@ -199,20 +200,22 @@ async fn carry(
         ));
     }
     let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going);
-    let git = is_git(classify::target(&parts.uri));
     let wish = match parts.version {
         _ if websocket => Wish::OnlyHttp1,
         Version::HTTP_2 if !policy.policy.opens_websocket(&route) => Wish::Http2,
         _ => Wish::Http1,
     };
-    let origin = origin(&parts.uri);
+    let mut origin = origin(&parts.uri);
     let kept = Kept::of(&parts.headers, trailers, websocket);
     strip::request(&mut parts.headers);
     kept.put_back(&mut parts.headers);
     let host = HeaderValue::from_str(&channel.authority.host_header(channel.scheme))
         .map_err(|_| malformed("the authority is not a field value"))?;
     parts.headers.insert(header::HOST, host);
-    let injected = match injection.set(&permit, git, &mut parts.headers) {
+    let injected = injection.token(gate).await.and_then(|token| {
+        injection.set(&gate.vault, &permit, token, &mut parts.headers, &mut origin)
+    });
+    let injected = match injected {
         Ok(injected) => injected,
         Err(refusal) => {
             ending.refused(&refusal);
@@ -249,18 +252,24 @@ async fn carry(
             return Err(refusal);
         }
     };
-    let refused = answer.response.status() == StatusCode::UNAUTHORIZED && injected.is_some();
+    let status = answer.response.status();
+    let refused = status == StatusCode::UNAUTHORIZED && injected.is_some();
+    if let Some(injected) = &injected {
+        injected.answered(gate, &channel.authority.to_string(), status);
+    }
     if refused {
         ending.credential_refused();
         tracing::warn!(authority = %channel.authority, %rule, "the upstream refused the injected credential");
     }
-    if refused && git {
-        // git would ask a person for a password on any 401, with or without a challenge.
+    if refused && injected.as_ref().is_some_and(Injected::is_of_the_vault) {
+        // Most clients would ask a person for a password on a 401, or give up a login that is only
+        // a placeholder.
         let refusal = credential_refused(&channel.authority);
         ending.refused(&refusal);
         return Err(refusal);
     }
-    if answer.response.status() == StatusCode::SWITCHING_PROTOCOLS {
+    let injected = injected.map(|injected| injected.value);
+    if status == StatusCode::SWITCHING_PROTOCOLS {
         return websocket::switch(channel, answer, upgrade, injected.as_ref(), ending);
     }
     Ok(deliver(answer, injected, ending, trailers, exchanging))
@@ -373,15 +382,6 @@ fn origin(uri: &Uri) -> Uri {
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = uri.path_and_query().cloned();
     Uri::from_parts(parts).unwrap_or_default()
-}
-
-/// Whether the path is one of git's smart HTTP protocol or of LFS's API beside it.
-fn is_git(target: &str) -> bool {
-    let path = target.split('?').next().unwrap_or(target);
-    ["/info/refs", "/git-upload-pack", "/git-receive-pack"]
-        .iter()
-        .any(|end| path.ends_with(end))
-        || path.contains("/info/lfs/")
 }
 
 fn malformed(sentence: &str) -> Refusal {

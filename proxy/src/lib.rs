@@ -21,6 +21,7 @@ pub mod control;
 pub mod credential;
 mod delegate;
 pub mod entrance;
+pub mod errand;
 pub mod exchange;
 mod flood;
 pub mod framing;
@@ -46,6 +47,7 @@ pub mod refusal;
 )]
 pub mod resolver;
 pub mod runs;
+pub mod store;
 pub mod strip;
 pub mod tunnel;
 #[allow(

@@ -1,6 +1,7 @@
 //! Memory for secrets: pages the kernel neither swaps, dumps nor shows to another process.
 //!
-//! The only module of this crate with `unsafe`. [`Secret`] has no `Debug`, `Display`, `Clone` or
+//! The only module of this crate with `unsafe`. [`Wiping`] is the allocator that leaves nothing of
+//! other memory behind. [`Secret`] has no `Debug`, `Display`, `Clone` or
 //! `Serialize`; [`Secret::expose`] is the single way to its bytes, so that every use can be found
 //! by searching for that word.
 
@@ -105,6 +106,75 @@ impl Drop for Secret {
             libc::munmap(self.pages.as_ptr().cast(), self.mapped.get());
         }
     }
+}
+
+/// A file that this process inherited as descriptor `number`, to be read from its beginning. The
+/// descriptor itself stays open, so that the file can be read again.
+///
+/// # Errors
+/// What the system says; a pipe, socket or terminal cannot be read again and is refused.
+pub fn inherited(number: i32) -> std::io::Result<impl std::io::Read> {
+    use std::os::fd::BorrowedFd;
+    use std::os::unix::fs::FileExt;
+
+    if number < 3 {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    // SAFETY: fcntl reads a flag of whatever the number names, or fails.
+    // JUSTIFICATION: a number from a configuration may name nothing.
+    if unsafe { libc::fcntl(number, libc::F_GETFD) } < 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is open, as was just seen, and it is borrowed only to be duplicated.
+    // JUSTIFICATION: an inherited descriptor has no owner in this program.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    let file = std::fs::File::from(borrowed.try_clone_to_owned()?);
+    if !file.metadata()?.is_file() {
+        return Err(std::io::Error::other("it is not a file"));
+    }
+    let mut at = 0;
+    Ok(Reading(move |buffer: &mut [u8]| {
+        let count = file.read_at(buffer, at)?;
+        at += u64::try_from(count).unwrap_or(0);
+        Ok(count)
+    }))
+}
+
+struct Reading<F>(F);
+
+impl<F: FnMut(&mut [u8]) -> std::io::Result<usize>> std::io::Read for Reading<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        (self.0)(buffer)
+    }
+}
+
+/// The allocator of the gate: memory is overwritten before it is given back, so that what a
+/// library forgot about is gone with it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Wiping;
+
+// SAFETY: every call is passed on to the system's allocator unchanged; memory is written only
+// within the block that the caller is giving up. JUSTIFICATION: an allocator is unsafe by nature.
+unsafe impl std::alloc::GlobalAlloc for Wiping {
+    unsafe fn alloc(&self, layout: std::alloc::Layout) -> *mut u8 {
+        // SAFETY: the caller's promises are the system allocator's. JUSTIFICATION: as above.
+        unsafe { std::alloc::System.alloc(layout) }
+    }
+
+    unsafe fn alloc_zeroed(&self, layout: std::alloc::Layout) -> *mut u8 {
+        // SAFETY: as for `alloc`. JUSTIFICATION: as above.
+        unsafe { std::alloc::System.alloc_zeroed(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: std::alloc::Layout) {
+        // SAFETY: the block is the caller's until it is given back on the next line, and it is
+        // `layout.size()` bytes long. JUSTIFICATION: a plain write would be optimised away.
+        unsafe {
+            libc::explicit_bzero(pointer.cast(), layout.size());
+            std::alloc::System.dealloc(pointer, layout);
+        }
+    }
+    // `realloc` is the trait's own: a new block, a copy, and `dealloc` of the old one.
 }
 
 fn round_to_pages(wanted: NonZeroUsize) -> NonZeroUsize {

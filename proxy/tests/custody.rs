@@ -11,5 +11,6 @@ mod custody {
     mod boundary;
     mod control;
     mod hardening;
+    mod secrets;
     mod start;
 }

@@ -21,4 +21,5 @@ mod prove;
 mod provisioning;
 mod redirected;
 mod runs;
+mod secrets;
 mod soak;

@@ -167,6 +167,11 @@ impl WebHost {
             .collect()
     }
 
+    /// Ends it, and with it every connection.
+    pub fn stop(&mut self) {
+        stop(&mut self.child);
+    }
+
     /// All bytes of all connections, as text.
     pub fn received(&self) -> String {
         String::from_utf8_lossy(&self.connections().concat()).into_owned()

@@ -7,7 +7,7 @@ use clap::Args;
 use super::ConfigArg;
 use super::output::{Exit, fail, say, tell};
 use crate::ca::Minter;
-use crate::config::Config;
+use crate::config::{Config, StoreConfig};
 use crate::credential::Vault;
 use crate::harden;
 use crate::policies::Policies;
@@ -39,12 +39,17 @@ pub(super) fn check(args: &CheckArgs) -> Exit {
         Err(problem) => return no(&problem),
     };
     if args.credentials {
+        let foreign = config.store.as_ref().map(StoreConfig::collect_foreign);
+        let foreign = match foreign.transpose() {
+            Ok(foreign) => foreign.flatten(),
+            Err(problem) => return no(&problem),
+        };
         if let Some(user) = &args.user
             && let Err(problem) = harden::drop_privileges(Some(user))
         {
             return fail(&problem);
         }
-        if let Err(problem) = Vault::load(&config) {
+        if let Err(problem) = Vault::load(&config, foreign) {
             return no(&problem);
         }
         if let Err(problem) = Minter::load(&config.ca_directory, 1) {

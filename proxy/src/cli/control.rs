@@ -240,11 +240,28 @@ fn print_status(status: &Value) {
             .as_str()
             .map(|text| format!("  {text}"))
             .unwrap_or_default();
+        let sick = credential["sick"].as_object().map(|sick| {
+            format!(
+                "  SICK: {} refuses it since {} ({} times)",
+                text(&sick["by"]),
+                text(&sick["since"]),
+                sick["refusals"]
+            )
+        });
+        let canary = credential["canary"].as_object().map(|found| {
+            format!(
+                "  canary {}: {}",
+                text(&found["verdict"]),
+                text(&found["text"])
+            )
+        });
         say(&format!(
-            "credential  {}  {} ({}){problem}",
+            "credential  {}  {} ({}){problem}{}{}",
             word(&credential["ok"]),
             text(&credential["name"]),
-            text(&credential["kind"])
+            text(&credential["kind"]),
+            sick.unwrap_or_default(),
+            canary.unwrap_or_default()
         ));
     }
     for (word, authority) in [

@@ -20,13 +20,14 @@ use crate::audit::checkpoint::Commitments;
 use crate::audit::signing::Signer;
 use crate::boundary::{Boundary, BoundaryProof, Source};
 use crate::ca::Minter;
-use crate::config::Config;
+use crate::config::{Config, ScopeProof, StoreConfig};
 use crate::control::{self, custody::Custody};
 use crate::credential::Vault;
 use crate::gate::{Gate, Parts};
 use crate::harden::{self, Hardened, VisibleUids};
 use crate::policies::Policies;
 use crate::runs::{NewListener, Runs, RunsSettings};
+use crate::store::{Foreign, ProofError};
 
 /// Listeners on their way to the entrance.
 const LISTENERS_QUEUED: usize = 16;
@@ -62,6 +63,8 @@ enum StartError {
     Harden(#[from] harden::HardenError),
     #[error(transparent)]
     Credentials(#[from] crate::credential::CredentialErrors),
+    #[error(transparent)]
+    Scope(#[from] ProofError),
     #[error(transparent)]
     Ca(#[from] crate::ca::CaError),
     #[error(transparent)]
@@ -102,6 +105,8 @@ pub(super) fn run(args: &RunArgs) -> Exit {
 fn start(args: &RunArgs) -> Result<(), StartError> {
     let config = Arc::new(Config::load(&args.config.config)?);
     let policies = Arc::new(Policies::load(Arc::clone(&config))?);
+    let foreign = config.store.as_ref().map(StoreConfig::collect_foreign);
+    let foreign = foreign.transpose()?.flatten();
     // Still a single thread, which is what makes the drop complete.
     let hardened = harden::drop_privileges(args.user.as_deref())?;
     let visible = VisibleUids::read().map_err(StartError::Uids)?;
@@ -116,7 +121,7 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
         .build()
         .map_err(StartError::Runtime)?;
     let served = runtime.block_on(async {
-        let (custody, listeners) = assemble(&config, policies, hardened, visible)?;
+        let (custody, listeners) = assemble(&config, policies, hardened, visible, foreign)?;
         serve(custody, listeners, args).await
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
@@ -139,6 +144,7 @@ fn assemble(
     policies: Arc<Policies>,
     hardened: Hardened,
     visible: VisibleUids,
+    foreign: Option<Foreign>,
 ) -> Result<(Arc<Custody>, mpsc::Receiver<NewListener>), StartError> {
     let mut settings = config.audit.settings();
     match &config.audit.signing_key {
@@ -149,7 +155,12 @@ fn assemble(
         ),
     }
     let audit = Arc::new(Audit::open_with(&config.audit_directory, settings)?);
-    let vault = Arc::new(Vault::load(config)?);
+    let vault = Arc::new(Vault::load(config, foreign)?);
+    if let Some(ScopeProof::None(reason)) = config.store.as_ref().map(|store| &store.scope) {
+        tracing::warn!(
+            "nothing proves that the store's key reads no more than it should: {reason}"
+        );
+    }
     let boundary = Arc::new(Boundary::new(config.boundary.clone()));
     match (boundary.source(), boundary.check()) {
         (Source::External(reason), _) => {

@@ -1,6 +1,7 @@
 //! From the document to [`Config`]: one function per table, problems collected as they are met.
 
 mod credentials;
+mod store;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -61,7 +62,8 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
         .section("metrics")
         .and_then(|section| MetricsConfig::read(section, uid_of));
     let boundary = boundary(&mut root);
-    let credentials = credentials::credentials(&mut root);
+    let store = store::store(&mut root);
+    let credentials = credentials::credentials(&mut root, store.as_ref());
     let limits = Limits::read(root.section("limits"));
     root.close();
 
@@ -89,6 +91,7 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
                 metrics,
                 boundary,
                 profiles,
+                store: store.and_then(Result::ok),
                 credentials,
                 limits,
             })

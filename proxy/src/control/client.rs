@@ -43,24 +43,45 @@ pub async fn ask(
     path: &str,
     body: Vec<u8>,
 ) -> Result<(StatusCode, Bytes), ClientError> {
-    tokio::time::timeout(PATIENCE, exchange(socket, method, path, body))
+    let asking = async {
+        let stream = UnixStream::connect(socket)
+            .await
+            .map_err(|source| ClientError::Connect {
+                path: socket.display().to_string(),
+                source,
+            })?;
+        exchange(stream, method, path, body).await
+    };
+    tokio::time::timeout(PATIENCE, asking)
+        .await
+        .map_err(|_| ClientError::Patience)?
+}
+
+/// As [`ask`], on a connection that was made before, possibly as somebody else.
+///
+/// # Errors
+/// [`ClientError`]
+pub async fn ask_on(
+    connected: std::os::unix::net::UnixStream,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<(StatusCode, Bytes), ClientError> {
+    let talk = |problem: std::io::Error| ClientError::Talk(problem.to_string());
+    connected.set_nonblocking(true).map_err(talk)?;
+    let stream = UnixStream::from_std(connected).map_err(talk)?;
+    tokio::time::timeout(PATIENCE, exchange(stream, method, path, body))
         .await
         .map_err(|_| ClientError::Patience)?
 }
 
 async fn exchange(
-    socket: &Path,
+    stream: UnixStream,
     method: Method,
     path: &str,
     body: Vec<u8>,
 ) -> Result<(StatusCode, Bytes), ClientError> {
     let talk = |problem: &dyn std::fmt::Display| ClientError::Talk(problem.to_string());
-    let stream = UnixStream::connect(socket)
-        .await
-        .map_err(|source| ClientError::Connect {
-            path: socket.display().to_string(),
-            source,
-        })?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|e| talk(&e))?;

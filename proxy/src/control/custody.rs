@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::audit::{Audit, AuditView};
 use crate::boundary::{Boundary, BoundaryProof, Source};
 use crate::ca::{self, CaView, Minter};
-use crate::config::Config;
+use crate::config::{Config, ScopeProof};
 use crate::credential::{CredentialView, Vault};
 use crate::policies::{Policies, PolicyView};
 use crate::runs::Runs;
@@ -199,6 +199,20 @@ impl Custody {
         }
         if self.config.audit.signing_key.is_none() {
             warnings.push("the audit log is not signed: [audit] names no signing_key".to_owned());
+        }
+        if let Some(ScopeProof::None(reason)) = self.config.store.as_ref().map(|store| &store.scope)
+        {
+            warnings.push(format!(
+                "nothing proves that the store's key reads no more than it should: {reason}"
+            ));
+        }
+        for credential in self.vault.view() {
+            if let Some(sick) = &credential.sick {
+                warnings.push(format!(
+                    "credential {} is refused by {} since {}",
+                    credential.name, sick.by, sick.since
+                ));
+            }
         }
         if !self.neighbours.is_empty() {
             let pids: Vec<String> = self.neighbours.iter().map(u32::to_string).collect();

@@ -4,6 +4,7 @@
 //! somebody else's server. A Proxmox value that already contains its id is recognised and never
 //! doubled: a token that contained the token once cost a day.
 
+use super::shape;
 use crate::config::CredentialKind;
 
 /// The longest secret, without its line end.
@@ -43,6 +44,26 @@ pub enum Flaw {
     NoId,
     #[error("names another token id than the configuration")]
     OtherId,
+    #[error("holds only the beginning that all tokens of its kind have")]
+    PrefixOnly,
+    #[error("is a word that programs print where there is no value")]
+    Placeholder,
+    #[error("is a row of asterisks, copied from where the value was hidden")]
+    Masked,
+    #[error("is the head of an armoured file")]
+    Armour,
+    #[error("is a refresh token, which no API takes")]
+    RefreshToken,
+    #[error("looks like {0}, not like what this kind of credential needs")]
+    LooksLike(&'static str),
+    #[error("is not an Anthropic key or token, which begin with sk-ant-")]
+    NotAnthropic,
+    #[error("is not an OpenAI key, which begins with sk-")]
+    NotOpenai,
+    #[error("is not a private key in PEM")]
+    NotPem,
+    #[error("is not an RSA key, which is what GitHub Apps sign with")]
+    NotRsa,
 }
 
 impl Flaw {
@@ -51,7 +72,8 @@ impl Flaw {
     pub fn hint(self) -> &'static str {
         match self {
             Self::Empty | Self::Blank => {
-                "the store may have lost it: write the secret again and reload"
+                "it may have been lost: `portcullis secret history` shows a store's former versions; \
+                 otherwise write the secret again"
             }
             Self::ByteOrderMark => "save the file without a byte order mark",
             Self::Nul | Self::Control | Self::NonAscii => {
@@ -67,6 +89,24 @@ impl Flaw {
                  xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx, or user@realm!name=SECRET"
             }
             Self::NoId => "add id = \"user@realm!name\" to the credential, or write id=secret",
+            Self::PrefixOnly | Self::Placeholder | Self::Masked => {
+                "it was lost on the way: copy the secret itself again and write it with \
+                 `portcullis secret rotate`"
+            }
+            Self::Armour => "decrypt it first, or choose kind = \"github-app\" for a private key",
+            Self::RefreshToken => {
+                "choose kind = \"oauth-refresh\": the gate fetches tokens with it"
+            }
+            Self::LooksLike(_) => {
+                "choose the kind that fits the value, or the value that fits the kind"
+            }
+            Self::NotAnthropic | Self::NotOpenai => {
+                "copy the key from the provider's console; for a compatible service choose \
+                 kind = \"bearer\" or \"header\""
+            }
+            Self::NotPem | Self::NotRsa => {
+                "use the .pem file that GitHub gave when the app's private key was made"
+            }
             Self::OtherId => "make the id in the configuration and in the file the same",
         }
     }
@@ -82,6 +122,15 @@ pub(super) struct Checked<'v> {
 
 pub(super) fn check<'v>(kind: &CredentialKind, raw: &'v [u8]) -> Result<Checked<'v>, Flaw> {
     let mut notes = Vec::new();
+    let passed = |secret, notes| Checked {
+        secret,
+        proxmox_id: None,
+        notes,
+    };
+    if matches!(kind, CredentialKind::GithubApp(_)) {
+        private_key(raw)?;
+        return Ok(passed(raw, notes));
+    }
     let secret = match raw.strip_suffix(b"\n") {
         Some(rest) => {
             notes.push("one line end after the value was removed");
@@ -91,28 +140,58 @@ pub(super) fn check<'v>(kind: &CredentialKind, raw: &'v [u8]) -> Result<Checked<
     };
     common(secret)?;
     match kind {
-        CredentialKind::Bearer | CredentialKind::GithubToken => {
-            one_word(secret)?;
-            Ok(Checked {
-                secret,
-                proxmox_id: None,
-                notes,
-            })
+        CredentialKind::Basic { .. } | CredentialKind::Header { .. } => {
+            return Ok(passed(secret, notes));
         }
-        CredentialKind::Basic { .. } | CredentialKind::Header { .. } => Ok(Checked {
-            secret,
-            proxmox_id: None,
-            notes,
-        }),
         CredentialKind::ProxmoxToken { id } => {
             one_word(secret)?;
             let (found, secret) = proxmox(id.as_deref(), secret, &mut notes)?;
-            Ok(Checked {
+            return Ok(Checked {
                 secret,
                 proxmox_id: Some(found),
                 notes,
-            })
+            });
         }
+        CredentialKind::GithubToken => {
+            one_word(secret)?;
+            shape::github(secret, &mut notes)?;
+        }
+        CredentialKind::Anthropic => {
+            one_word(secret)?;
+            shape::anthropic(secret)?;
+        }
+        CredentialKind::Openai => {
+            one_word(secret)?;
+            shape::openai(secret)?;
+        }
+        CredentialKind::Bearer
+        | CredentialKind::OauthRefresh(_)
+        | CredentialKind::Query { .. }
+        | CredentialKind::GithubApp(_) => one_word(secret)?,
+    }
+    Ok(passed(secret, notes))
+}
+
+/// A private key in PEM that signs as GitHub wants it.
+fn private_key(raw: &[u8]) -> Result<(), Flaw> {
+    use rustls_pki_types::PrivateKeyDer;
+    use rustls_pki_types::pem::PemObject;
+    if raw.is_empty() {
+        return Err(Flaw::Empty);
+    }
+    if crate::store::is_void(raw) {
+        return Err(Flaw::Blank);
+    }
+    if raw.starts_with(b"\xef\xbb\xbf") {
+        return Err(Flaw::ByteOrderMark);
+    }
+    let key = PrivateKeyDer::from_pem_slice(raw).map_err(|_| Flaw::NotPem)?;
+    let key =
+        rustls::crypto::aws_lc_rs::sign::any_supported_type(&key).map_err(|_| Flaw::NotPem)?;
+    if key.algorithm() == rustls::SignatureAlgorithm::RSA {
+        Ok(())
+    } else {
+        Err(Flaw::NotRsa)
     }
 }
 
@@ -138,6 +217,10 @@ fn common(secret: &[u8]) -> Result<(), Flaw> {
             _ => {}
         }
     }
+    if secret.starts_with(b"-----BEGIN ") {
+        return Err(Flaw::Armour);
+    }
+    shape::hollow(secret)?;
     if secret.starts_with(b" ") || secret.ends_with(b" ") {
         return Err(Flaw::Padded);
     }

@@ -1,7 +1,11 @@
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
+use http::HeaderName;
+use http::header::AUTHORIZATION;
+
 use super::*;
+use crate::config::{Config, SecretSource};
 
 const UUID: &str = "01234567-89ab-cdef-0123-456789abcdef";
 
@@ -9,8 +13,9 @@ fn config(kind: CredentialKind, file: &Path) -> CredentialConfig {
     CredentialConfig {
         name: CredentialName::parse("tested").unwrap(),
         kind,
-        file: file.to_owned(),
+        source: SecretSource::File(file.to_owned()),
         hosts: vec![HostPattern::parse("api.example.com").unwrap()],
+        canary: None,
     }
 }
 
@@ -25,15 +30,23 @@ fn load(kind: CredentialKind, value: &[u8]) -> Result<(Credential, Vec<String>),
     let file = directory.path().join("secret");
     std::fs::write(&file, value).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    Credential::load(&config(kind, &file))
+    Credential::load(&config(kind, &file), &Reader::new(None))
 }
 
 fn field(kind: CredentialKind, value: &[u8], git: bool) -> (String, String) {
     let (credential, _) = load(kind, value).unwrap_or_else(|problem| panic!("{problem}"));
-    let host = Host::parse("api.example.com").unwrap();
-    let (name, value) = credential.header(&host, git).unwrap();
+    let target = if git { "/o/r/info/refs" } else { "/v1" };
+    let (name, value) = placed(&credential, "api.example.com", target).unwrap();
     assert!(value.is_sensitive());
     (name.to_string(), value.to_str().unwrap().to_owned())
+}
+
+fn placed(credential: &Credential, host: &str, target: &str) -> Option<(HeaderName, HeaderValue)> {
+    let host = Host::parse(host).unwrap();
+    match credential.place(&host, target, &credential.secret)? {
+        Placed::Field { name, value, .. } => Some((name, value)),
+        Placed::Nowhere | Placed::Query { .. } => None,
+    }
 }
 
 fn refused(kind: CredentialKind, value: &[u8]) -> String {
@@ -91,8 +104,11 @@ fn a_credential_is_bound_to_its_hosts() {
     let (credential, _) = load(CredentialKind::Bearer, b"abc").unwrap_or_else(|e| panic!("{e}"));
     let bound = Host::parse("api.example.com").unwrap();
     let other = Host::parse("api.example.com.evil.example").unwrap();
-    assert!(credential.may_go_to(&bound) && credential.header(&bound, false).is_some());
-    assert!(!credential.may_go_to(&other) && credential.header(&other, false).is_none());
+    assert!(credential.may_go_to(&bound) && placed(&credential, "api.example.com", "/").is_some());
+    assert!(
+        !credential.may_go_to(&other)
+            && placed(&credential, "api.example.com.evil.example", "/").is_none()
+    );
 }
 
 /// CRD-25: one line end is trimmed and said; never sent.
@@ -243,7 +259,7 @@ fn only_a_file_that_others_cannot_read_is_trusted() {
     std::fs::write(&file, "abc").unwrap();
     let mode = |mode| {
         std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
-        Credential::load(&config(CredentialKind::Bearer, &file)).map(|_| ())
+        Credential::load(&config(CredentialKind::Bearer, &file), &Reader::new(None)).map(|_| ())
     };
     for good in [0o600, 0o400] {
         assert!(mode(good).is_ok(), "{good:o}");
@@ -256,18 +272,24 @@ fn only_a_file_that_others_cannot_read_is_trusted() {
 
     let link = directory.path().join("link");
     symlink(&file, &link).unwrap();
-    let said = Credential::load(&config(CredentialKind::Bearer, &link))
+    let said = Credential::load(&config(CredentialKind::Bearer, &link), &Reader::new(None))
         .map(|_| ())
         .unwrap_err();
     assert!(said.to_string().contains("symbolic link"), "{said}");
-    let said = Credential::load(&config(CredentialKind::Bearer, directory.path()))
-        .map(|_| ())
-        .unwrap_err();
+    let said = Credential::load(
+        &config(CredentialKind::Bearer, directory.path()),
+        &Reader::new(None),
+    )
+    .map(|_| ())
+    .unwrap_err();
     assert!(said.to_string().contains("not a regular file"), "{said}");
     let missing = directory.path().join("missing");
-    let said = Credential::load(&config(CredentialKind::Bearer, &missing))
-        .map(|_| ())
-        .unwrap_err();
+    let said = Credential::load(
+        &config(CredentialKind::Bearer, &missing),
+        &Reader::new(None),
+    )
+    .map(|_| ())
+    .unwrap_err();
     assert!(said.to_string().contains("does not exist"), "{said}");
 }
 
@@ -277,14 +299,10 @@ fn a_vault_keeps_the_former_value_and_can_be_sealed() {
     let file = directory.path().join("secret");
     std::fs::write(&file, "one").unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let vault = Vault {
-        configs: vec![config(CredentialKind::Bearer, &file)],
-        entries: RwLock::new(BTreeMap::new()),
-    };
+    let vault = Vault::unloaded(vec![config(CredentialKind::Bearer, &file)]);
     let name = CredentialName::parse("tested").unwrap();
-    let host = Host::parse("api.example.com").unwrap();
     let value = || {
-        let (_, value) = vault.get(&name)?.header(&host, false)?;
+        let (_, value) = placed(&*vault.get(&name)?, "api.example.com", "/")?;
         Some(value.to_str().unwrap().to_owned())
     };
     assert!(vault.reload().is_empty());
@@ -308,4 +326,179 @@ fn a_vault_keeps_the_former_value_and_can_be_sealed() {
     assert!(vault.reload().is_empty());
     assert_eq!(value().as_deref(), Some("Bearer two"));
     assert_eq!(vault.view()[0].problem, None);
+
+    // A request that holds the old value keeps it; a changed file is taken up when it has settled.
+    let held = vault.get(&name).unwrap();
+    std::fs::write(&file, "three").unwrap();
+    assert!(vault.follow().0.is_empty(), "it may still be being written");
+    assert_eq!(vault.follow().0, std::slice::from_ref(&name));
+    assert_eq!(value().as_deref(), Some("Bearer three"));
+    assert_eq!(held.secret.expose(), b"two");
+    assert!(vault.follow().0.is_empty() && vault.follow().0.is_empty());
+    std::fs::write(&file, "\n").unwrap();
+    assert!(vault.follow().1.is_empty());
+    assert_eq!(vault.follow().1.len(), 1, "told once");
+    assert!(vault.follow().1.is_empty());
+    assert_eq!(value().as_deref(), Some("Bearer three"));
+    assert!(vault.health()[0].stale && vault.health()[0].loaded);
+}
+
+#[test]
+fn a_401_marks_a_credential_until_it_is_taken_or_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    std::fs::write(&file, "one").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let vault = Vault::unloaded(vec![config(CredentialKind::Bearer, &file)]);
+    assert!(vault.reload().is_empty());
+    let name = CredentialName::parse("tested").unwrap();
+    let sick = || vault.view()[0].sick.as_ref().map(|sick| sick.refusals);
+    assert!(!vault.accepted(&name), "no news");
+    assert!(vault.refused(&name, "api.example.com:443"));
+    assert!(!vault.refused(&name, "api.example.com:443"), "told once");
+    assert_eq!((sick(), vault.health()[0].refused), (Some(2), 2));
+    assert!(vault.accepted(&name));
+    assert_eq!((sick(), vault.health()[0].refused), (None, 2));
+    vault.refused(&name, "api.example.com:443");
+    std::fs::write(&file, "one").unwrap();
+    assert!(vault.reload().is_empty());
+    assert_eq!(sick(), Some(1), "the same value is no cure");
+    std::fs::write(&file, "two").unwrap();
+    assert!(vault.reload().is_empty());
+    assert_eq!(sick(), None);
+}
+
+#[test]
+fn anthropic_openai_and_query_have_their_form() {
+    let key = field(CredentialKind::Anthropic, b"sk-ant-api03-x", false);
+    assert_eq!(key, ("x-api-key".to_owned(), "sk-ant-api03-x".to_owned()));
+    let (credential, _) =
+        load(CredentialKind::Anthropic, b"sk-ant-oat01-x").unwrap_or_else(|e| panic!("{e}"));
+    let host = Host::parse("api.example.com").unwrap();
+    match credential.place(&host, "/v1/messages", &credential.secret) {
+        Some(Placed::Field { name, value, also }) => {
+            assert_eq!(name, AUTHORIZATION);
+            assert_eq!(value.to_str().unwrap(), "Bearer sk-ant-oat01-x");
+            assert_eq!(also, Some(("anthropic-beta", "oauth-2025-04-20")));
+        }
+        Some(Placed::Nowhere | Placed::Query { .. }) | None => panic!("a field is wanted"),
+    }
+    let openai = field(CredentialKind::Openai, b"sk-proj-x", false);
+    assert_eq!(
+        openai,
+        ("authorization".to_owned(), "Bearer sk-proj-x".to_owned())
+    );
+    let query = CredentialKind::Query {
+        parameter: "key".to_owned(),
+    };
+    let (credential, _) = load(query, b"a+b").unwrap_or_else(|e| panic!("{e}"));
+    match credential.place(&host, "/v1", &credential.secret) {
+        Some(Placed::Query { parameter, value }) => {
+            assert_eq!((parameter.as_str(), value.as_str()), ("key", "a%2Bb"));
+        }
+        Some(Placed::Nowhere | Placed::Field { .. }) | None => panic!("a parameter is wanted"),
+    }
+    assert_eq!(
+        flaw(CredentialKind::Anthropic, b"sk-x"),
+        Flaw::LooksLike("an OpenAI key")
+    );
+    assert_eq!(flaw(CredentialKind::Openai, b"hunter2"), Flaw::NotOpenai);
+    assert_eq!(
+        flaw(CredentialKind::GithubToken, b"ghr_x"),
+        Flaw::RefreshToken
+    );
+}
+
+/// LIF-13: a descriptor that a service manager passes works, and one that it failed to pass is told.
+#[test]
+fn lif_13_an_inherited_descriptor_is_read_again_and_a_missing_one_is_told() {
+    use std::os::fd::AsRawFd;
+    let mut passed = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut passed, b"one\n").unwrap();
+    let from = |number| {
+        let mut config = config(CredentialKind::Bearer, Path::new("/nonexistent"));
+        config.source = SecretSource::Descriptor(number);
+        Credential::load(&config, &Reader::new(None))
+    };
+    for _ in 0..2 {
+        let (credential, _) = from(passed.as_raw_fd()).unwrap_or_else(|e| panic!("{e}"));
+        assert_eq!(credential.secret.expose(), b"one");
+    }
+    let said = from(1_000_000).map(|_| ()).unwrap_err().to_string();
+    assert!(said.contains("descriptor 1000000 cannot be used"), "{said}");
+    let (pipe, _other) = std::io::pipe().unwrap();
+    let said = from(pipe.as_raw_fd()).map(|_| ()).unwrap_err().to_string();
+    assert!(said.contains("not a file"), "{said}");
+}
+
+/// A credential is neither printed nor copied: what is not implemented cannot be called.
+#[test]
+fn secrets_are_neither_printed_nor_copied() {
+    trait Fallback {
+        const HAS: bool = false;
+    }
+    impl<T: ?Sized> Fallback for T {}
+    macro_rules! has {
+        ($type:ty: $bound:path) => {{
+            #[allow(dead_code, reason = "which constant is used is what is asked")]
+            struct Probe<T: ?Sized>(std::marker::PhantomData<T>);
+            #[allow(dead_code, reason = "which constant is used is what is asked")]
+            impl<T: ?Sized + $bound> Probe<T> {
+                const HAS: bool = true;
+            }
+            <Probe<$type>>::HAS
+        }};
+    }
+    assert!(has!(String: std::fmt::Debug), "the control");
+    assert!(
+        has!(String: Clone) && has!(String: serde::Serialize),
+        "the control"
+    );
+    for found in [
+        has!(Secret: std::fmt::Debug),
+        has!(Secret: std::fmt::Display),
+        has!(Secret: Clone),
+        has!(Secret: serde::Serialize),
+        has!(Credential: std::fmt::Debug),
+        has!(Credential: Clone),
+        has!(Credential: serde::Serialize),
+        has!(Vault: std::fmt::Debug),
+        has!(Vault: Clone),
+        has!(crate::openpgp::SecretKey: std::fmt::Debug),
+        has!(crate::openpgp::SecretKey: Clone),
+        has!(crate::store::Store: std::fmt::Debug),
+    ] {
+        assert!(!found);
+    }
+}
+
+fn whole_config(text: &str) -> Config {
+    let text = format!(
+        "[control]\nsocket = \"/c\"\n[runs]\ndirectory = \"/r\"\n[ca]\ndirectory = \"/ca\"\n[audit]\n\
+         directory = \"/a\"\n[boundary]\nexternal = \"test\"\n{text}"
+    );
+    Config::parse(&text, Path::new("proxy.toml")).unwrap_or_else(|problem| panic!("{problem}"))
+}
+
+#[test]
+fn every_kind_can_be_configured() {
+    let config = whole_config(
+        "[store]\ndirectory = \"/s\"\nkey = \"/k\"\nno_operator_entries = \"none here\"\nstate = \"/state\"\n\
+         [credential.app]\nkind = \"github-app\"\napp = 12\ninstallation = 34\nrepositories = [\"o/b\", \"a\"]\n\
+         entry = \"agents/app\"\nhosts = [\"api.github.com\", \"github.com\"]\ncanary = \"GET /meta?x=1\"\n\
+         [credential.login]\nkind = \"oauth-refresh\"\ntoken_url = \"https://auth.example.com/token\"\n\
+         client_id = \"c\"\nentry = \"agents/login\"\nhosts = [\"*.example.com\"]\n\
+         canary = \"HEAD https://api.example.com/me\"\ncanary_required = true\n\
+         [credential.maps]\nkind = \"query\"\nparameter = \"key\"\ndescriptor = 7\nhosts = [\"maps.example.com\"]\n",
+    );
+    let named = |name: &str| &config.credentials[&CredentialName::parse(name).unwrap()];
+    let CredentialKind::GithubApp(app) = &named("app").kind else {
+        panic!("an app is wanted");
+    };
+    assert_eq!((app.app.as_str(), app.installation), ("12", 34));
+    assert_eq!(app.repositories, ["a", "b"]);
+    let canary = named("app").canary.as_ref().unwrap();
+    assert_eq!(canary.authority.to_string(), "api.github.com:443");
+    assert!(named("login").canary.as_ref().unwrap().required);
+    assert_eq!(named("maps").source, SecretSource::Descriptor(7));
 }

@@ -142,6 +142,11 @@ hosts = ["api.example.com"]
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), signal).unwrap();
     }
 
+    /// Waits for an end that is no stop.
+    pub(crate) fn ended(&mut self) -> std::process::ExitStatus {
+        self.child.take().unwrap().wait().unwrap()
+    }
+
     /// Stops the gate; what it said on stderr.
     pub(crate) fn stop(&mut self) -> String {
         self.signal(nix::sys::signal::Signal::SIGTERM);

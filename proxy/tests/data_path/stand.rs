@@ -76,6 +76,49 @@ impl Stand {
 
     /// With these lines under `[limits]` and `[boundary]`.
     pub(crate) fn with(upstream: &Upstream, policy: &str, limits: &str, boundary: &str) -> Self {
+        let bearer = "[credential.api]\nkind = \"bearer\"\nfile = \"DIR/secret\"\n\
+             hosts = [\"api.example.com\"]\n";
+        Self::made(
+            upstream,
+            policy,
+            limits,
+            boundary,
+            bearer,
+            CANARY.as_bytes(),
+            &[],
+        )
+    }
+
+    /// With these tables for the credential `api`, where `DIR` is the stand's directory, this secret
+    /// in `DIR/secret` and this key for a store in `DIR/store.key`.
+    pub(crate) fn with_credential(
+        upstream: &Upstream,
+        credential: &str,
+        secret: &[u8],
+        key: &[u8],
+    ) -> Self {
+        let boundary = "external = \"a test without a network of its own\"";
+        let limits = "idle_timeout_seconds = 60";
+        Self::made(
+            upstream,
+            &usual(upstream),
+            limits,
+            boundary,
+            credential,
+            secret,
+            key,
+        )
+    }
+
+    fn made(
+        upstream: &Upstream,
+        policy: &str,
+        limits: &str,
+        boundary: &str,
+        credential: &str,
+        secret: &[u8],
+        key: &[u8],
+    ) -> Self {
         let dir = TempDir::new().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(path("ca_of_upstream.pem"), &upstream.ca).unwrap();
@@ -84,9 +127,11 @@ impl Stand {
             policy.replace("CA_FILE", &path("ca_of_upstream.pem")),
         )
         .unwrap();
-        std::fs::write(path("secret"), CANARY).unwrap();
-        std::fs::set_permissions(path("secret"), PermissionsExt::from_mode(0o600)).unwrap();
-        for name in ["ca", "runs"] {
+        for (name, bytes) in [("secret", secret), ("store.key", key)] {
+            std::fs::write(path(name), bytes).unwrap();
+            std::fs::set_permissions(path(name), PermissionsExt::from_mode(0o600)).unwrap();
+        }
+        for name in ["ca", "runs", "store"] {
             std::fs::create_dir(path(name)).unwrap();
         }
         std::fs::set_permissions(path("ca"), PermissionsExt::from_mode(0o700)).unwrap();
@@ -110,10 +155,7 @@ directory = "{audit}"
 {boundary}
 [profile.default]
 policy = "{policy}"
-[credential.api]
-kind = "bearer"
-file = "{secret}"
-hosts = ["api.example.com"]
+{credential}
 [limits]
 {limits}
 "#,
@@ -123,7 +165,7 @@ hosts = ["api.example.com"]
             ca = path("ca"),
             audit = path("audit"),
             policy = path("policy.toml"),
-            secret = path("secret"),
+            credential = credential.replace("DIR", &dir.path().display().to_string()),
         );
         let config = match Config::parse(&text, Path::new("proxy.toml")) {
             Ok(config) => Arc::new(config),
@@ -144,7 +186,7 @@ hosts = ["api.example.com"]
             visible: proxy::harden::VisibleUids::read().unwrap(),
         };
         let runs = Runs::new(settings, Arc::clone(&policies), Arc::clone(&audit), sender).unwrap();
-        let vault = match Vault::load(&config) {
+        let vault = match Vault::load(&config, None) {
             Ok(vault) => Arc::new(vault),
             Err(error) => panic!("{error}"),
         };
@@ -171,6 +213,11 @@ hosts = ["api.example.com"]
         std::fs::write(path("policy.toml"), text).unwrap();
         let reloaded = self.gate.policies.reload();
         assert!(reloaded.broken.is_empty(), "{:?}", reloaded.broken);
+    }
+
+    /// A file of the stand.
+    pub(crate) fn path(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join(name)
     }
 
     /// The file that `ca_file` names.

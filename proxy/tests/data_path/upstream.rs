@@ -156,6 +156,12 @@ where
     }
 }
 
+/// A number that no answer had before.
+fn next() -> u32 {
+    static NEXT: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(1);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
 async fn answer<IO>(stream: &mut IO, path: &str, head: &str, received: usize) -> bool
 where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -166,6 +172,17 @@ where
             format!("HTTP/1.1 200 OK\r\nX-Echo: {auth}\r\nSet-Cookie: s=1\r\nAlt-Svc: h3=\":1\"\r\nContent-Length: 2\r\n\r\nok")
         }
         "/v1/unauthorized" | "/v1/unauthorized/info/refs" => "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"x\"\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "/v1/whoami" if head.to_ascii_lowercase().contains("\r\nauthorization: ") => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nme".to_owned(),
+        "/v1/whoami" => "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        "/app/installations/34/access_tokens" => {
+            let body = format!("{{\"token\":\"ghs_minted-{}\",\"expires_at\":\"2099-01-01T00:00:00Z\"}}", next());
+            format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        }
+        "/oauth/token" => {
+            let number = next();
+            let body = format!("{{\"access_token\":\"access-{number}\",\"refresh_token\":\"refresh-{number}\",\"expires_in\":3600}}");
+            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        }
         "/v1/upgrade" => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw".to_owned(),
         "/v1/interim" => format!("{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(5000)),
         "/v1/head" => "HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n".to_owned(),

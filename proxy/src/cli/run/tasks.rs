@@ -106,6 +106,7 @@ impl Tasks {
         running.spawn(entrance::runs(Arc::clone(&gate), listeners));
         running.spawn(entrance::housekeeping(Arc::clone(&gate)));
         running.spawn(keep_vault(Arc::clone(&custody)));
+        running.spawn(follow_credentials(Arc::clone(&custody), Arc::clone(&gate)));
         running.spawn(keep_authority(Arc::clone(&custody)));
         if let Some(tcp) = entrances.tcp {
             running.spawn(entrance::tcp(Arc::clone(&gate), tcp));
@@ -216,6 +217,37 @@ async fn keep_vault(custody: Arc<Custody>) {
             (Ok(_), true) => {}
         }
         proven = found.is_ok();
+    }
+}
+
+/// Takes up credentials whose source has changed, and sends the canary of each new value.
+async fn follow_credentials(custody: Arc<Custody>, gate: Arc<Gate>) {
+    let mut ticks = tokio::time::interval(BOUNDARY_EVERY);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        // A sealed vault stays empty.
+        if custody.boundary.check().is_err() {
+            continue;
+        }
+        let following = Arc::clone(&custody);
+        let followed = tokio::task::spawn_blocking(move || following.vault.follow()).await;
+        let Ok((changed, failed)) = followed else {
+            continue;
+        };
+        for name in changed {
+            tracing::info!("credential {name}: a new value is in use");
+            custody
+                .audit
+                .event(&format!("credential {name}: a new value is in use"));
+        }
+        for problem in failed {
+            tracing::error!("{problem}; the former value stays in use");
+            custody.audit.event(&format!(
+                "a credential could not be read again; the former value stays in use: {problem}"
+            ));
+        }
+        crate::credential::try_canaries(&gate, false).await;
     }
 }
 

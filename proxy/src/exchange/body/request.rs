@@ -36,6 +36,20 @@ impl RequestBody {
         body
     }
 
+    /// A body of the gate's own.
+    pub fn whole(bytes: Bytes) -> Self {
+        let meter = Arc::default();
+        if bytes.is_empty() {
+            return Self::empty(&meter);
+        }
+        Self {
+            prefix: Some(bytes),
+            rest: None,
+            trailers: false,
+            meter,
+        }
+    }
+
     /// No body at all.
     pub fn empty(meter: &Arc<Meter>) -> Self {
         meter.finish();

@@ -1,0 +1,167 @@
+//! The refresh token that follows the one in the store: the gate's own state, sealed with the
+//! store's key. The store itself is never written by the gate.
+//!
+//! A refresh token that rotates is good once. Before it is used, the state says so; what comes back
+//! is on disk before it is used. A gate that is killed between the two finds out at its next start
+//! and says so: whether the old token still works only the provider knows.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use policy::credential::CredentialName;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::config::StoreConfig;
+use crate::store::{Files, Store, StoreError};
+use crate::vault::{Secret, VaultError};
+
+/// Why the state could not be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum SealedError {
+    /// Its directory or file.
+    #[error("the sealed state in {path}")]
+    File {
+        /// The directory.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The key.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Protected memory.
+    #[error(transparent)]
+    Memory(#[from] VaultError),
+    /// It is not what was written there.
+    #[error("the sealed state in {0} is damaged; remove the file and log in again")]
+    Damaged(PathBuf),
+}
+
+/// The state of one login.
+#[derive(Debug, Clone)]
+pub(super) struct Sealed {
+    directory: PathBuf,
+    file: String,
+    store: PathBuf,
+    key: PathBuf,
+}
+
+/// What is sealed.
+#[derive(Serialize, Deserialize)]
+struct State {
+    /// Digest of the token in the store that this began with: another one there begins anew.
+    seed: String,
+    token: String,
+    /// A refresh with `token` was begun.
+    pending: bool,
+}
+
+/// The token to use now.
+pub(super) struct Refresh {
+    pub(super) token: Arc<Secret>,
+    /// A refresh with this token was begun before and never ended.
+    pub(super) interrupted: bool,
+}
+
+impl Sealed {
+    /// Nothing where the configuration names no place for it.
+    pub(super) fn of(name: &CredentialName, store: &StoreConfig) -> Option<Self> {
+        Some(Self {
+            directory: store.state.clone()?,
+            file: format!("{name}.pgp"),
+            store: store.directory.clone(),
+            key: store.key.clone(),
+        })
+    }
+
+    /// The token to use, after the state says that it is being used.
+    pub(super) fn begin(&self, seed: &Secret) -> Result<Refresh, SealedError> {
+        let (store, files) = self.open()?;
+        let digest = digest(seed);
+        let state = self.read(&store, &files)?;
+        let (token, interrupted) = match state.filter(|state| state.seed == digest) {
+            Some(state) => {
+                let interrupted = state.pending;
+                (Secret::take_text(state.token)?, interrupted)
+            }
+            None => (Secret::take(&mut seed.expose().to_vec())?, false),
+        };
+        self.write(&store, &files, digest, &token, true)?;
+        Ok(Refresh {
+            token: Arc::new(token),
+            interrupted,
+        })
+    }
+
+    /// `next` is the token from now on.
+    pub(super) fn finish(&self, seed: &Secret, next: &Secret) -> Result<(), SealedError> {
+        let (store, files) = self.open()?;
+        self.write(&store, &files, digest(seed), next, false)
+    }
+
+    fn open(&self) -> Result<(Store, Files), SealedError> {
+        let store = Store::open(&self.store, &self.key)?;
+        let wrong = |source| self.wrong(source);
+        match std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(&self.directory)
+        {
+            Ok(()) => {}
+            Err(problem) if problem.kind() == std::io::ErrorKind::AlreadyExists => {}
+            Err(problem) => return Err(wrong(problem)),
+        }
+        let files = Files::open(&self.directory).map_err(wrong)?;
+        Ok((store, files))
+    }
+
+    fn wrong(&self, source: std::io::Error) -> SealedError {
+        SealedError::File {
+            path: self.directory.clone(),
+            source,
+        }
+    }
+
+    fn read(&self, store: &Store, files: &Files) -> Result<Option<State>, SealedError> {
+        let Some(sealed) = files
+            .read(&self.file)
+            .map_err(|source| self.wrong(source))?
+        else {
+            return Ok(None);
+        };
+        let damaged = || SealedError::Damaged(self.directory.join(&self.file));
+        let text = store.unseal(&sealed).map_err(|_| damaged())?;
+        serde_json::from_slice(&text)
+            .map(Some)
+            .map_err(|_| damaged())
+    }
+
+    fn write(
+        &self,
+        store: &Store,
+        files: &Files,
+        seed: String,
+        token: &Secret,
+        pending: bool,
+    ) -> Result<(), SealedError> {
+        let state = State {
+            seed,
+            token: String::from_utf8_lossy(token.expose()).into_owned(),
+            pending,
+        };
+        let text = serde_json::to_vec(&state).map_err(|problem| self.wrong(problem.into()))?;
+        let text = zeroize::Zeroizing::new(text);
+        zeroize::Zeroize::zeroize(&mut { state.token });
+        let sealed = store.seal(&text)?;
+        files
+            .write(&self.file, &sealed)
+            .map_err(|source| self.wrong(source))
+    }
+}
+
+fn digest(seed: &Secret) -> String {
+    let digest = Sha256::digest(seed.expose());
+    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}

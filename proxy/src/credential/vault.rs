@@ -1,0 +1,320 @@
+//! All credentials of the gate: loaded, replaced while requests run, forgotten while the boundary
+//! is not proven.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use policy::credential::CredentialName;
+
+use super::canary::CanaryView;
+use super::health::{CredentialHealth, CredentialView, Health};
+use super::source::Reader;
+use super::{Credential, CredentialError, CredentialErrors};
+use crate::config::{CanaryConfig, Config, CredentialConfig, SecretSource, StoreConfig};
+use crate::store::{Foreign, Stamp};
+
+type Stamps = Option<Vec<Option<Stamp>>>;
+
+#[derive(Default)]
+struct Entry {
+    current: Option<Arc<Credential>>,
+    /// A value that its canary has yet to pass.
+    pending: Option<Arc<Credential>>,
+    loaded_at: Option<String>,
+    problem: Option<String>,
+    /// The value has not been tried with its canary yet.
+    untried: bool,
+    health: Arc<Health>,
+    stamp: Stamps,
+    /// A change that was seen once; it is taken up when it is seen a second time, so that a file
+    /// that is still being written is not read.
+    changing: Stamps,
+}
+
+/// All credentials of the gate, by name.
+///
+/// While the boundary is not proven the vault is [sealed](Vault::seal): it holds nothing.
+#[allow(
+    missing_debug_implementations,
+    reason = "holds secrets, which are never printed"
+)]
+pub struct Vault {
+    configs: Vec<CredentialConfig>,
+    store: Option<StoreConfig>,
+    foreign: Option<Foreign>,
+    entries: RwLock<BTreeMap<CredentialName, Entry>>,
+}
+
+impl Vault {
+    /// Loads every credential of the configuration; one that fails keeps the gate from starting,
+    /// and so does a store key that reads one of the `foreign` entries.
+    ///
+    /// # Errors
+    /// [`CredentialErrors`] with all of them.
+    pub fn load(config: &Config, foreign: Option<Foreign>) -> Result<Self, CredentialErrors> {
+        let vault = Self {
+            configs: config.credentials.values().cloned().collect(),
+            store: config.store.clone(),
+            foreign,
+            entries: RwLock::new(BTreeMap::new()),
+        };
+        vault
+            .prove_scope()
+            .map_err(|problem| CredentialErrors(vec![problem]))?;
+        let errors = vault.reload();
+        if errors.is_empty() {
+            Ok(vault)
+        } else {
+            Err(CredentialErrors(errors))
+        }
+    }
+
+    /// Nothing is read yet.
+    #[cfg(test)]
+    pub(super) fn unloaded(configs: Vec<CredentialConfig>) -> Self {
+        Self {
+            configs,
+            store: None,
+            foreign: None,
+            entries: RwLock::default(),
+        }
+    }
+
+    /// Opens the store, and tries the operator's entries with its key.
+    fn prove_scope(&self) -> Result<(), CredentialError> {
+        let Some(config) = &self.store else {
+            return Ok(());
+        };
+        let store = crate::store::Store::open(&config.directory, &config.key)?;
+        if let Some(foreign) = &self.foreign {
+            store.prove_foreign(foreign)?;
+        }
+        Ok(())
+    }
+
+    /// The credential, unless it never loaded or the vault is sealed.
+    #[must_use]
+    pub fn get(&self, name: &CredentialName) -> Option<Arc<Credential>> {
+        let entries = self.read();
+        entries.get(name).and_then(|entry| entry.current.clone())
+    }
+
+    /// Reads every source again. A credential that fails keeps its former value and says so in
+    /// [`Vault::view`].
+    pub fn reload(&self) -> Vec<CredentialError> {
+        self.reload_some(None).1
+    }
+
+    /// Reads the sources that have changed and have then stayed as they are for one call: to be
+    /// called now and then. The names that have a new value, and what failed.
+    pub fn follow(&self) -> (Vec<CredentialName>, Vec<CredentialError>) {
+        let reader = Reader::new(self.store.as_ref());
+        let mut changed = BTreeSet::new();
+        for config in &self.configs {
+            let stamp = reader.stamp(config);
+            let mut entries = self.write();
+            let Some(entry) = entries.get_mut(&config.name) else {
+                continue;
+            };
+            if stamp == entry.stamp {
+                entry.changing = None;
+            } else if stamp == entry.changing {
+                changed.insert(config.name.clone());
+            } else {
+                entry.changing = stamp;
+            }
+        }
+        if changed.is_empty() {
+            return (Vec::new(), Vec::new());
+        }
+        self.reload_some(Some(&changed))
+    }
+
+    fn reload_some(
+        &self,
+        only: Option<&BTreeSet<CredentialName>>,
+    ) -> (Vec<CredentialName>, Vec<CredentialError>) {
+        let reader = Reader::new(self.store.as_ref());
+        let (mut changed, mut errors) = (Vec::new(), Vec::new());
+        // A key that was replaced may reach further than the one that was proven.
+        let scope = self
+            .configs
+            .iter()
+            .any(|config| matches!(config.source, SecretSource::Entry(_)))
+            .then(|| self.prove_scope().err())
+            .flatten();
+        let scope = scope.map(|problem| super::source::chain(&problem));
+        for config in &self.configs {
+            if only.is_some_and(|only| !only.contains(&config.name)) {
+                continue;
+            }
+            let stamp = reader.stamp(config);
+            let loaded = match (&config.source, &scope) {
+                (SecretSource::Entry(_), Some(problem)) => Err(CredentialError::Store {
+                    name: config.name.clone(),
+                    problem: problem.clone(),
+                }),
+                (
+                    SecretSource::Entry(_) | SecretSource::File(_) | SecretSource::Descriptor(_),
+                    _,
+                ) => Credential::load(config, &reader),
+            };
+            let mut entries = self.write();
+            let entry = entries.entry(config.name.clone()).or_default();
+            (entry.stamp, entry.changing) = (stamp, None);
+            match loaded {
+                Ok((credential, notes)) => {
+                    entry.problem = None;
+                    let same = |held: &Option<Arc<Credential>>| {
+                        held.as_ref()
+                            .is_some_and(|held| held.same_value(&credential))
+                    };
+                    if same(&entry.current) || same(&entry.pending) {
+                        continue;
+                    }
+                    for note in notes {
+                        tracing::warn!("{note}");
+                    }
+                    let canary = config.canary.as_ref();
+                    entry.untried = canary.is_some();
+                    if canary.is_some_and(|canary| canary.required) {
+                        entry.pending = Some(Arc::new(credential));
+                        entry.problem = Some("the new value has yet to pass its canary".to_owned());
+                        continue;
+                    }
+                    entry.current = Some(Arc::new(credential));
+                    entry.loaded_at = Some(crate::audit::now());
+                    entry.health.recovered();
+                    entry.health.tried(None);
+                    changed.push(config.name.clone());
+                }
+                Err(error) => {
+                    entry.problem = Some(super::source::chain(&error));
+                    errors.push(error);
+                }
+            }
+        }
+        (changed, errors)
+    }
+
+    /// Forgets every secret until [`Vault::reload`].
+    pub fn seal(&self) {
+        let mut entries = self.write();
+        for entry in entries.values_mut() {
+            (entry.current, entry.pending) = (None, None);
+            entry.problem = Some("not held while the boundary is not proven".to_owned());
+        }
+    }
+
+    /// Credentials whose canary should be sent now: those with a new value, or all of them.
+    pub fn to_try(&self, all: bool) -> Vec<(Arc<Credential>, CanaryConfig)> {
+        let entries = self.read();
+        let wanted = |config: &CredentialConfig| {
+            let (canary, entry) = (config.canary.clone()?, entries.get(&config.name)?);
+            let credential = entry.pending.as_ref().or(entry.current.as_ref())?;
+            (all || entry.untried).then(|| (Arc::clone(credential), canary))
+        };
+        self.configs.iter().filter_map(wanted).collect()
+    }
+
+    /// What the canary of `credential` found. One that waited for it is taken into use or dropped;
+    /// returns whether it was taken into use.
+    pub fn tried(&self, credential: &Arc<Credential>, found: CanaryView) -> bool {
+        let mut entries = self.write();
+        let Some(entry) = entries.get_mut(credential.name()) else {
+            return false;
+        };
+        entry.untried = false;
+        let waited = entry
+            .pending
+            .as_ref()
+            .is_some_and(|pending| Arc::ptr_eq(pending, credential));
+        let passed = found.verdict.works();
+        if waited {
+            entry.pending = None;
+            if passed {
+                entry.current = Some(Arc::clone(credential));
+                entry.loaded_at = Some(crate::audit::now());
+                entry.problem = None;
+                entry.health.recovered();
+            } else {
+                entry.problem = Some(format!("the new value failed its canary: {}", found.text));
+            }
+        }
+        entry.health.tried(Some(found));
+        waited && passed
+    }
+
+    /// The credential was put on a request.
+    pub fn injected(&self, name: &CredentialName) {
+        self.health_of(name, Health::injected);
+    }
+
+    /// `by` answered 401 to it. Whether that is news.
+    pub fn refused(&self, name: &CredentialName, by: &str) -> bool {
+        let mut news = false;
+        self.health_of(name, |health| news = health.refused(by));
+        news
+    }
+
+    /// An upstream took it. Whether that is news.
+    pub fn accepted(&self, name: &CredentialName) -> bool {
+        let mut news = false;
+        self.health_of(name, |health| news = health.recovered());
+        news
+    }
+
+    fn health_of(&self, name: &CredentialName, then: impl FnOnce(&Health)) {
+        if let Some(entry) = self.read().get(name) {
+            then(&entry.health);
+        }
+    }
+
+    /// What status says: names, kinds and what ails them.
+    #[must_use]
+    pub fn view(&self) -> Vec<CredentialView> {
+        let entries = self.read();
+        let view = |config: &CredentialConfig| {
+            let entry = entries.get(&config.name);
+            CredentialView {
+                name: config.name.clone(),
+                kind: config.kind.word(),
+                ok: entry.is_some_and(|entry| entry.current.is_some()),
+                loaded_at: entry.and_then(|entry| entry.loaded_at.clone()),
+                problem: entry.and_then(|entry| entry.problem.clone()),
+                sick: entry.and_then(|entry| entry.health.sickness()),
+                canary: entry.and_then(|entry| entry.health.canary()),
+            }
+        };
+        self.configs.iter().map(view).collect()
+    }
+
+    /// What metrics say.
+    #[must_use]
+    pub fn health(&self) -> Vec<CredentialHealth> {
+        let entries = self.read();
+        let snapshot = |config: &CredentialConfig| {
+            let entry = entries.get(&config.name)?;
+            let (injected, refused) = entry.health.counts();
+            Some(CredentialHealth {
+                name: config.name.clone(),
+                kind: config.kind.word(),
+                loaded: entry.current.is_some(),
+                stale: entry.current.is_some() && entry.problem.is_some(),
+                sick: entry.health.sickness().is_some(),
+                canary_works: entry.health.canary().map(|found| found.verdict.works()),
+                injected,
+                refused,
+            })
+        };
+        self.configs.iter().filter_map(snapshot).collect()
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<CredentialName, Entry>> {
+        self.entries.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<CredentialName, Entry>> {
+        self.entries.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,166 @@
+//! The gate's own requests: fetching a token, trying a credential. They take the same way as an
+//! agent's: a policy that says what may be sent, a [`policy::Route`] and a [`policy::Permit`] from
+//! it, a checked address and verified TLS.
+//!
+//! The policy is made for the errand and permits nothing else. How the far end proves itself and
+//! where it lies is taken from the operator's own policies where one of them lists it.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
+use http_body_util::{BodyExt, Limited};
+use policy::authority::{Authority, Scheme};
+use policy::{Decision, Facts, Permit, Policy, Route, Routing};
+use tokio::time::timeout;
+
+use crate::exchange::body::RequestBody;
+use crate::gate::Gate;
+use crate::upstream::Wish;
+
+/// Of an answer, at most this much is read.
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
+/// From the first byte to the last.
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+/// One request of the gate's own.
+pub(crate) struct Errand<'e> {
+    pub(crate) authority: &'e Authority,
+    pub(crate) method: Method,
+    /// Path and query.
+    pub(crate) target: &'e str,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// What came back.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+/// Why nothing came back. Says nothing about what was sent.
+#[derive(Debug, thiserror::Error)]
+pub enum ErrandError {
+    /// The boundary is not proven, so that the gate sends nothing.
+    #[error("the kernel boundary is not proven")]
+    Boundary,
+    /// The errand's own policy does not permit it.
+    #[error("{0} cannot be asked: {1}")]
+    NotPermitted(String, String),
+    /// The upstream.
+    #[error("{0} could not be asked")]
+    Upstream(String, #[source] crate::upstream::UpstreamError),
+    /// The answer broke off or was too long.
+    #[error("the answer of {0} could not be read")]
+    Answer(String),
+    /// It took too long.
+    #[error("{0} did not answer in time")]
+    Late(String),
+}
+
+/// Sends one request and reads its answer.
+pub(crate) async fn run(gate: &Arc<Gate>, errand: Errand<'_>) -> Result<Answer, ErrandError> {
+    let name = errand.authority.to_string();
+    gate.boundary.check().map_err(|_| ErrandError::Boundary)?;
+    match timeout(PATIENCE, send(gate, errand)).await {
+        Ok(answer) => answer,
+        Err(_) => Err(ErrandError::Late(name)),
+    }
+}
+
+async fn send(gate: &Arc<Gate>, errand: Errand<'_>) -> Result<Answer, ErrandError> {
+    let name = errand.authority.to_string();
+    let (route, permit) = permitted(gate, &errand)?;
+    let mut request = Request::new(RequestBody::whole(errand.body));
+    *request.method_mut() = errand.method;
+    *request.uri_mut() = errand
+        .target
+        .parse()
+        .map_err(|_| ErrandError::NotPermitted(name.clone(), "the target is no path".to_owned()))?;
+    *request.headers_mut() = errand.headers;
+    let host = HeaderValue::from_str(&errand.authority.host_header(Scheme::Https))
+        .map_err(|_| ErrandError::NotPermitted(name.clone(), "the name is no field".to_owned()))?;
+    request.headers_mut().insert(header::HOST, host);
+    let agent = HeaderValue::from_static(concat!("portcullis/", env!("CARGO_PKG_VERSION")));
+    request.headers_mut().insert(header::USER_AGENT, agent);
+    let owner: Arc<str> = Arc::from("gate");
+    let answer = gate
+        .upstream
+        .send(&route, permit, &owner, Wish::Http1, request)
+        .await
+        .map_err(|source| ErrandError::Upstream(name.clone(), source))?;
+    let (head, body) = answer.response.into_parts();
+    let body = Limited::new(body, ANSWER_BYTES_MAX)
+        .collect()
+        .await
+        .map_err(|_| ErrandError::Answer(name))?
+        .to_bytes();
+    // The connection is not kept: what was injected goes with it.
+    drop(answer.lease);
+    Ok(Answer {
+        status: head.status,
+        headers: head.headers,
+        body,
+    })
+}
+
+/// A route and a permit for exactly this request.
+fn permitted(gate: &Arc<Gate>, errand: &Errand<'_>) -> Result<(Route, Permit), ErrandError> {
+    let refused = |why: String| ErrandError::NotPermitted(errand.authority.to_string(), why);
+    let listed = gate
+        .policies
+        .view()
+        .into_keys()
+        .filter_map(|profile| gate.policies.get(&profile))
+        .find_map(
+            |policy| match policy.policy.route(Scheme::Https, errand.authority) {
+                Routing::Route(route) => Some(route),
+                Routing::Refuse(_) => None,
+            },
+        );
+    let text = text(errand, listed.as_ref());
+    let policy = Policy::parse(&text, "errand").map_err(|problem| refused(problem.to_string()))?;
+    let route = match policy.route(Scheme::Https, errand.authority) {
+        Routing::Route(route) => route,
+        Routing::Refuse(refusal) => return Err(refused(refusal.text)),
+    };
+    let request = policy::Request {
+        scheme: Scheme::Https,
+        authority: errand.authority,
+        method: errand.method.as_str(),
+        target: errand.target,
+    };
+    match policy.decide(&route, &request, &Facts::None) {
+        Decision::Permit(permit) => Ok((route, permit)),
+        Decision::Refuse(refusal) => Err(refused(refusal.text)),
+        Decision::Inspect(_) => Err(refused("it would have to be inspected".to_owned())),
+    }
+}
+
+/// The errand as a policy.
+fn text(errand: &Errand<'_>, listed: Option<&Route>) -> String {
+    let path = errand.target.split('?').next().unwrap_or_default();
+    let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+    let mut text = format!(
+        "version = 1\n[[service]]\nid = \"errand\"\nkind = \"http\"\nhost = {}\nport = {}\nallow = [{}]\n",
+        quoted(&errand.authority.host().to_string()),
+        errand.authority.port(),
+        quoted(&format!("{} {path}", errand.method)),
+    );
+    if let Some(route) = listed {
+        if let Some(address) = route.address() {
+            text.push_str(&format!("address = {}\n", quoted(&address.to_string())));
+        }
+        if let Some(file) = &route.tls().ca_file {
+            text.push_str(&format!("ca_file = {}\n", quoted(file)));
+        }
+        if let Some(pin) = route.tls().pin {
+            use base64::Engine as _;
+            let digest = base64::engine::general_purpose::STANDARD.encode(pin.0);
+            text.push_str(&format!("pin = \"sha256/{digest}\"\n"));
+        }
+    }
+    text
+}

@@ -1,0 +1,428 @@
+//! Both ways with the real `gpg`, `pass` and `git`.
+
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
+
+use super::*;
+
+/// A gpg home with one key, the key's file, and a store for it.
+struct Lab {
+    folder: tempfile::TempDir,
+    fingerprint: String,
+}
+
+impl Lab {
+    fn new() -> Self {
+        let folder = tempfile::Builder::new().prefix("pc").tempdir().unwrap();
+        for name in ["gnupg", "store"] {
+            let path = folder.path().join(name);
+            std::fs::create_dir(&path).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+        }
+        let mut lab = Self {
+            folder,
+            fingerprint: String::new(),
+        };
+        lab.fingerprint = lab.generate("agents@example.com");
+        let key = lab.gpg(&["--export-secret-keys", &lab.fingerprint], b"");
+        std::fs::write(lab.key(), key).unwrap();
+        std::fs::set_permissions(lab.key(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::write(
+            lab.store().join(".gpg-id"),
+            format!("{}\n", lab.fingerprint),
+        )
+        .unwrap();
+        lab
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    fn key(&self) -> PathBuf {
+        self.folder.path().join("store.key")
+    }
+
+    fn open(&self) -> Store {
+        Store::open(&self.store(), &self.key()).unwrap_or_else(|problem| panic!("{problem}"))
+    }
+
+    fn run(&self, program: &str, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+        let mut child = Command::new(program)
+            .args(arguments)
+            .env("GNUPGHOME", self.folder.path().join("gnupg"))
+            .env("PASSWORD_STORE_DIR", self.store())
+            .env("HOME", self.folder.path())
+            .env("GIT_AUTHOR_NAME", "a")
+            .env("GIT_AUTHOR_EMAIL", "a@b")
+            .env("GIT_COMMITTER_NAME", "a")
+            .env("GIT_COMMITTER_EMAIL", "a@b")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|problem| panic!("{program}: {problem}"));
+        child.stdin.take().unwrap().write_all(input).unwrap();
+        let ended = child.wait_with_output().unwrap();
+        assert!(
+            ended.status.success(),
+            "{program} {arguments:?}: {}",
+            String::from_utf8_lossy(&ended.stderr)
+        );
+        ended.stdout
+    }
+
+    fn gpg(&self, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+        let mut all = vec!["--batch", "--quiet", "--trust-model", "always"];
+        all.extend(arguments);
+        self.run("gpg", &all, input)
+    }
+
+    fn generate(&self, user: &str) -> String {
+        self.gpg(
+            &[
+                "--passphrase",
+                "",
+                "--quick-generate-key",
+                user,
+                "future-default",
+                "default",
+                "never",
+            ],
+            b"",
+        );
+        let listed = self.gpg(&["--with-colons", "--list-keys", user], b"");
+        let listed = String::from_utf8(listed).unwrap();
+        let line = listed
+            .lines()
+            .find(|line| line.starts_with("fpr:"))
+            .unwrap();
+        line.split(':').nth(9).unwrap().to_owned()
+    }
+
+    fn encrypt(&self, name: &str, text: &[u8], to: &str) {
+        let path = self.store().join(format!("{name}.gpg"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, self.gpg(&["--encrypt", "--recipient", to], text)).unwrap();
+    }
+}
+
+impl Drop for Lab {
+    fn drop(&mut self) {
+        // The agent that gpg started for this home; when it is gone already there is none to end.
+        let _ = Command::new("gpgconf")
+            .args(["--kill", "all"])
+            .env("GNUPGHOME", self.folder.path().join("gnupg"))
+            .status();
+    }
+}
+
+fn name(text: &str) -> EntryName {
+    EntryName::parse(text).unwrap()
+}
+
+#[test]
+fn what_pass_and_gpg_write_is_read_and_what_is_written_they_read() {
+    let lab = Lab::new();
+    lab.run(
+        "pass",
+        &["insert", "--multiline", "agents/github"],
+        b"ghp_from_pass\nuser: robot\n",
+    );
+    lab.encrypt("agents/by-gpg", b"ghp_from_gpg\n", &lab.fingerprint);
+    let store = lab.open();
+    let read = |entry: &str| {
+        store
+            .read(&name(entry), false)
+            .unwrap_or_else(|e| panic!("{e}"))
+    };
+    assert_eq!(read("agents/github").0.as_slice(), b"ghp_from_pass");
+    assert_eq!(read("agents/by-gpg").0.as_slice(), b"ghp_from_gpg");
+    assert_eq!(
+        store.list().unwrap(),
+        [name("agents/by-gpg"), name("agents/github")]
+    );
+
+    store
+        .put(&name("agents/new"), b"ghp_from_us", "Put")
+        .unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(
+        lab.run("pass", &["show", "agents/new"], b""),
+        b"ghp_from_us"
+    );
+    let file = lab.store().join("agents/new.gpg");
+    assert_eq!(
+        lab.gpg(&["--decrypt", file.to_str().unwrap()], b""),
+        b"ghp_from_us"
+    );
+
+    // An armoured key and an armoured entry are the same thing in other clothes.
+    let key = lab.gpg(&["--armor", "--export-secret-keys", &lab.fingerprint], b"");
+    std::fs::write(lab.key(), key).unwrap();
+    let armoured = lab.gpg(
+        &["--armor", "--encrypt", "--recipient", &lab.fingerprint],
+        b"armoured",
+    );
+    std::fs::write(lab.store().join("armoured.gpg"), armoured).unwrap();
+    assert_eq!(
+        lab.open()
+            .read(&name("armoured"), false)
+            .unwrap()
+            .0
+            .as_slice(),
+        b"armoured"
+    );
+}
+
+/// CRD-27: no form of an empty entry is taken for a value, at reading and at writing.
+#[test]
+fn crd_27_an_empty_entry_is_an_error_that_names_it() {
+    let lab = Lab::new();
+    let attachment =
+        b"\nContent-Disposition: attachment; filename=\"x\"\nContent-Transfer-Encoding: Base64\n\n";
+    let empty: [(&str, &[u8]); 6] = [
+        ("zero", b""),
+        ("newline", b"\n"),
+        ("blanks", b"  \t\n"),
+        ("nuls", b"\0\0"),
+        ("mark", b"\xef\xbb\xbf"),
+        ("attachment", attachment),
+    ];
+    for (entry, text) in empty {
+        lab.encrypt(entry, text, &lab.fingerprint);
+    }
+    std::fs::write(lab.store().join("file.gpg"), b"").unwrap();
+    let hollow = b"-----BEGIN PGP MESSAGE-----\n\n=twTO\n-----END PGP MESSAGE-----\n";
+    std::fs::write(lab.store().join("armour.gpg"), hollow).unwrap();
+    lab.run("pass", &["insert", "--multiline", "by-pass"], b"");
+    let store = lab.open();
+    for entry in [
+        "zero",
+        "newline",
+        "blanks",
+        "nuls",
+        "mark",
+        "attachment",
+        "file",
+        "armour",
+        "by-pass",
+    ] {
+        let problem = store.read(&name(entry), false).map(drop).unwrap_err();
+        let said = problem.to_string();
+        assert!(said.contains(&format!("the entry {entry} ")), "{said}");
+        assert!(said.contains("restore"), "{said}");
+    }
+    for (entry, text) in empty {
+        let refused = store.put(&name("kept"), text, "Put").unwrap_err();
+        assert!(
+            matches!(refused, StoreError::Void { .. }),
+            "{entry}: {refused}"
+        );
+    }
+    assert!(!lab.store().join("kept.gpg").exists());
+    store.put(&name("kept"), b"x", "Put").unwrap();
+}
+
+#[test]
+fn the_nearest_gpg_id_counts_and_the_gate_must_be_able_to_read() {
+    let lab = Lab::new();
+    let other = lab.generate("other@example.com");
+    std::fs::create_dir(lab.store().join("both")).unwrap();
+    std::fs::write(
+        lab.store().join("both/.gpg-id"),
+        format!("# two\n{other} # the other\n{}\n", lab.fingerprint),
+    )
+    .unwrap();
+    std::fs::create_dir(lab.store().join("theirs")).unwrap();
+    std::fs::write(lab.store().join("theirs/.gpg-id"), format!("{other}\n")).unwrap();
+    let store = lab.open();
+    let said = |entry: &str| {
+        store
+            .put(&name(entry), b"x", "Put")
+            .unwrap_err()
+            .to_string()
+    };
+    assert!(said("both/a").contains(&format!("recipient {other} is not at hand")));
+    let keys = lab.store().join(".public-keys");
+    std::fs::create_dir(&keys).unwrap();
+    std::fs::write(
+        keys.join(&other),
+        lab.gpg(&["--armor", "--export", &other], b""),
+    )
+    .unwrap();
+    assert!(said("theirs/a").contains("the store's own key is not among the recipients"));
+    store
+        .put(&name("both/deep/a"), b"x", "Put")
+        .unwrap_or_else(|e| panic!("{e}"));
+    let file = lab.store().join("both/deep/a.gpg");
+    let packets = lab.gpg(&["--list-packets", file.to_str().unwrap()], b"");
+    let packets = String::from_utf8_lossy(&packets);
+    assert_eq!(
+        packets.matches(":pubkey enc packet:").count(),
+        2,
+        "{packets}"
+    );
+    // By address too, when it names one key.
+    std::fs::write(lab.store().join(".gpg-id"), "agents@example.com\n").unwrap();
+    store
+        .put(&name("a"), b"x", "Put")
+        .unwrap_or_else(|e| panic!("{e}"));
+}
+
+#[test]
+fn the_scope_proof_finds_an_entry_that_the_key_can_read() {
+    let lab = Lab::new();
+    let operator = lab.generate("operator@example.com");
+    let home = tempfile::tempdir().unwrap();
+    let entry = |file: &str, to: &[&str]| {
+        let mut arguments = vec!["--encrypt"];
+        for whom in to {
+            arguments.extend(["--recipient", whom]);
+        }
+        std::fs::create_dir_all(home.path().join("deep")).unwrap();
+        std::fs::write(home.path().join(file), lab.gpg(&arguments, b"secret")).unwrap();
+    };
+    let proof = || lab.open().prove_foreign(&Foreign::collect(home.path())?);
+    assert!(
+        matches!(proof(), Err(ProofError::Nothing(_))),
+        "nothing proves nothing"
+    );
+    entry("a.gpg", &[&operator]);
+    assert_eq!(proof().unwrap(), 1);
+    entry("deep/b.gpg", &[&operator, &lab.fingerprint]);
+    let said = proof().unwrap_err().to_string();
+    assert!(said.contains("deep/b.gpg can be decrypted"), "{said}");
+    entry("deep/b.gpg", &[&operator]);
+    assert_eq!(proof().unwrap(), 2);
+    // An unnamed recipient may be us.
+    let hidden = lab.gpg(&["--encrypt", "--hidden-recipient", &lab.fingerprint], b"x");
+    std::fs::write(home.path().join("c.gpg"), hidden).unwrap();
+    assert!(matches!(proof(), Err(ProofError::Readable(_))));
+    assert!(matches!(
+        Foreign::collect(Path::new("/nonexistent/store")),
+        Err(ProofError::Unreadable { .. })
+    ));
+}
+
+fn round_of_versions(lab: &Lab) {
+    let store = lab.open();
+    let entry = name("agents/token");
+    store
+        .put(&entry, b"one", "Put")
+        .unwrap_or_else(|e| panic!("{e}"));
+    store
+        .put(&entry, b"two", "Put")
+        .unwrap_or_else(|e| panic!("{e}"));
+    // The store is emptied behind our back, as it was once.
+    lab.encrypt("agents/token", b"", &lab.fingerprint);
+    assert!(matches!(
+        store.read(&entry, false),
+        Err(StoreError::Void { .. })
+    ));
+    store
+        .put(&entry, b"three", "Put")
+        .unwrap_or_else(|e| panic!("{e}"));
+    let versions = store.history(&entry).unwrap_or_else(|e| panic!("{e}"));
+    let texts: Vec<Vec<u8>> = versions
+        .iter()
+        .map(|version| store.version(&entry, &version.id).unwrap().to_vec())
+        .collect();
+    for wanted in [b"one".as_slice(), b"two", b""] {
+        assert!(texts.iter().any(|text| text == wanted), "{texts:?}");
+    }
+    assert!(matches!(
+        store.version(&entry, "nonsense"),
+        Err(StoreError::NoVersion { .. })
+    ));
+    assert!(matches!(
+        store.version(&entry, ""),
+        Err(StoreError::NoVersion { .. })
+    ));
+}
+
+#[test]
+fn every_put_keeps_the_former_version_without_git() {
+    let lab = Lab::new();
+    round_of_versions(&lab);
+    let listed = lab.run("pass", &["ls"], b"");
+    assert!(!String::from_utf8_lossy(&listed).contains("history"));
+}
+
+#[test]
+fn every_put_is_a_commit_and_nothing_of_the_checkout_runs() {
+    let lab = Lab::new();
+    lab.run("pass", &["git", "init"], b"");
+    let (store, git) = (lab.store(), lab.store().join(".git"));
+    // A checkout that would run a command at every turn.
+    let trap = lab.folder.path().join("trap");
+    let sprung = lab.folder.path().join("sprung");
+    let script = format!("#!/bin/sh\necho \"$0 $*\" >> {}\ncat\n", sprung.display());
+    std::fs::write(&trap, script).unwrap();
+    std::fs::set_permissions(&trap, std::fs::Permissions::from_mode(0o755)).unwrap();
+    for hook in [
+        "pre-commit",
+        "commit-msg",
+        "post-commit",
+        "prepare-commit-msg",
+        "reference-transaction",
+        "post-index-change",
+        "pre-auto-gc",
+        "post-rewrite",
+    ] {
+        std::fs::copy(&trap, git.join("hooks").join(hook)).unwrap();
+    }
+    let mut config = std::fs::read_to_string(git.join("config")).unwrap();
+    let trap = trap.display();
+    config.push_str(&format!(
+        "[core]\n\tfsmonitor = {trap}\n\tsshCommand = {trap}\n\tpager = {trap}\n\teditor = {trap}\n\
+         [filter \"f\"]\n\tclean = {trap}\n\tsmudge = {trap}\n\tprocess = {trap}\n\trequired = true\n\
+         [diff \"gpg\"]\n\ttextconv = {trap}\n\tcommand = {trap}\n[commit]\n\tgpgSign = true\n\
+         [gpg]\n\tprogram = {trap}\n[log]\n\tshowSignature = true\n"
+    ));
+    std::fs::write(git.join("config"), config).unwrap();
+    std::fs::write(store.join(".gitattributes"), "*.gpg filter=f diff=gpg\n").unwrap();
+    std::fs::write(store.join("staged"), "not ours").unwrap();
+    round_of_versions(&lab);
+    let sprung = std::fs::read_to_string(&sprung).unwrap_or_default();
+    assert_eq!(sprung, "", "nothing may run");
+
+    // The control: git itself does run them.
+    let status = Command::new("git")
+        .arg("-C")
+        .arg(&store)
+        .args(["add", "staged", "agents"])
+        .status();
+    assert!(status.is_ok());
+    let told = std::fs::read_to_string(lab.folder.path().join("sprung")).unwrap_or_default();
+    assert_ne!(told, "", "the traps are armed");
+
+    let commits = Command::new("git")
+        .args(["-c", "core.fsmonitor=false", "-C"])
+        .arg(&store)
+        .args(["log", "--no-show-signature", "--name-only", "--format=%s"])
+        .output()
+        .unwrap();
+    let commits = String::from_utf8_lossy(&commits.stdout);
+    assert!(
+        commits.contains("Keep agents/token as it was found"),
+        "{commits}"
+    );
+    assert!(
+        !commits.contains("staged"),
+        "nothing else is committed: {commits}"
+    );
+}
+
+#[test]
+fn a_linked_repository_is_not_written_to() {
+    let lab = Lab::new();
+    std::fs::write(lab.store().join(".git"), "gitdir: /tmp/elsewhere\n").unwrap();
+    let store = lab.open();
+    store
+        .put(&name("fresh"), b"x", "Put")
+        .map(drop)
+        .unwrap_err();
+    std::fs::remove_file(lab.store().join(".git")).unwrap();
+    store.put(&name("other"), b"x", "Put").unwrap();
+}
