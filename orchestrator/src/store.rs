@@ -16,6 +16,8 @@ pub mod tickets;
 pub mod wakes;
 mod worker;
 
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -151,6 +153,7 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        keep_private(path);
         let mut connection = Connection::open_with_flags(path, flags).map_err(explain)?;
         schema::configure(&connection).map_err(explain)?;
         schema::migrate(&mut connection, path)?;
@@ -262,6 +265,20 @@ fn page<T>(
 #[must_use]
 pub fn new_id() -> String {
     uuid::Uuid::now_v7().to_string()
+}
+
+/// Only this account reads the state: it holds what agents say to each other, and the runs' tokens. What SQLite makes
+/// beside the file has the file's mode.
+fn keep_private(path: &Path) {
+    let mut options = OpenOptions::new();
+    // What cannot be opened here is explained by SQLite, which opens it next.
+    let _ = options.create(true).append(true).mode(0o600).open(path);
+    for end in ["", "-wal", "-shm"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(end);
+        // Not there, for the two, unless an earlier process left them.
+        let _ = std::fs::set_permissions(&name, Permissions::from_mode(0o600));
+    }
 }
 
 fn unusable(path: &Path, error: &rusqlite::Error) -> StoreError {

@@ -1,5 +1,6 @@
 //! `portcullis prove` is green behind the boundary, red without it, and says when it could not tell.
 
+mod installed;
 mod lab;
 mod mutation;
 

@@ -279,15 +279,17 @@ impl Peer {
             .is_some()
     }
 
-    /// The heads of the HTTP requests that reached that address.
+    /// The head of the HTTP request to that address that contains those words, once it is there.
     #[must_use]
-    pub fn heads(&self, address: IpAddr) -> Vec<String> {
-        let record = self.shared.lock();
-        let heads = record.rest.iter().filter_map(|told| match told {
-            Told::Head { to, text } if *to == address => Some(text.clone()),
-            _ => None,
-        });
-        heads.collect()
+    pub fn head(&self, address: IpAddr, words: &str, patience: Duration) -> Option<String> {
+        self.shared.wait(patience, |record| {
+            record.find(|told| match told {
+                Told::Head { to, text } if *to == address && text.contains(words) => {
+                    Some(text.clone())
+                }
+                _ => None,
+            })
+        })
     }
 
     /// Makes the peer forget our link address and ask for it; whether we answered.

@@ -59,6 +59,12 @@ pub(super) fn netlink(task: &Task) -> Report {
             errno: Some("EPERM".to_owned()),
             ..Report::new(Outcome::Refused, "")
         },
+        // A list of system calls, as a run has one, may refuse the socket itself.
+        Err(nftables::netlink::NetlinkError::Io { source, .. })
+            if source.raw_os_error().is_some() =>
+        {
+            Report::of_error(&source)
+        }
         Err(error) => Report::new(Outcome::Unable, crate::output::chain(&error)),
     }
 }

@@ -1,6 +1,7 @@
 //! Attempts that need no wire: files, sockets, processes, programs, and requests through the gate.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use nftables::accounts::UidRange;
 
@@ -388,7 +389,15 @@ impl Run<'_> {
             Err(why) if self.subject.instance.is_none() => return not_applicable(why),
             Err(why) => return (Status::CouldNotTell, why.clone()),
         };
-        let heads = || self.peer.heads(run.at);
+        // What was answered has arrived, and is told in its own time; what was refused will not come.
+        let head = |report: &Report, words: &str| {
+            let patience = if report.outcome == Outcome::Answered {
+                super::HEARS
+            } else {
+                Duration::ZERO
+            };
+            self.peer.head(run.at, words, patience)
+        };
         match case.proof.kind {
             Kind::GateUnlisted => {
                 let Ok(address) = self.peer.address(false) else {
@@ -418,7 +427,7 @@ impl Run<'_> {
                     case.identity,
                     &run.request(&run.url(&mark[1..]), &case.proof.headers),
                 );
-                let Some(head) = heads().into_iter().find(|head| head.contains(&mark)) else {
+                let Some(head) = head(&report, &mark) else {
                     // A request that is refused for what it carries takes nothing along either.
                     return match report.found.first().map(String::as_str) {
                         Some("400" | "403") => (
@@ -451,9 +460,8 @@ impl Run<'_> {
                 (Status::Broken, format!("there arrived {leaked:?}"))
             }
             _ => {
-                let before = heads().len();
                 let report = spawn::attempt(case.identity, &run.request(&run.url("listed"), &[]));
-                let arrived = heads().len() > before;
+                let arrived = head(&report, "/listed").is_some();
                 let (status, saw) = verdict::granted(&report, case.proof.must, None);
                 let status = if case.proof.must == Must::Succeed && !arrived {
                     Status::Broken
