@@ -20,13 +20,33 @@ use crate::upstream::Lease;
 
 /// Why a body ended early.
 #[derive(Debug, thiserror::Error)]
-pub enum BodyError {
-    /// The peer that sends it broke off.
-    #[error("the body broke off")]
-    Broken(#[from] hyper::Error),
+#[error("{why}")]
+pub struct BodyError {
+    why: &'static str,
+    /// What an HTTP/2 peer is told: that it is over, and not whose fault it was on the other side.
+    #[source]
+    told: h2::Error,
+}
+
+impl BodyError {
+    fn new(why: &'static str) -> Self {
+        Self {
+            why,
+            told: h2::Reason::CANCEL.into(),
+        }
+    }
+
     /// What it belongs to is no longer permitted, or does not move.
-    #[error("the exchange was cut")]
-    Cut,
+    fn cut() -> Self {
+        Self::new("the exchange was cut")
+    }
+}
+
+impl From<hyper::Error> for BodyError {
+    fn from(error: hyper::Error) -> Self {
+        tracing::debug!(%error, "a body broke off");
+        Self::new("the body broke off")
+    }
 }
 
 /// The body of an answer to the client.
@@ -116,14 +136,14 @@ impl Streaming {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.ending.meter().is_cut() {
-            return self.stop(super::CUT, BodyError::Cut);
+            return self.stop(super::CUT, BodyError::cut());
         }
         loop {
             let frame = match Pin::new(&mut self.incoming).poll_frame(context) {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
                     return match self.ending.meter().poll_cut(Part::Answer, context) {
-                        Poll::Ready(()) => self.stop(super::CUT, BodyError::Cut),
+                        Poll::Ready(()) => self.stop(super::CUT, BodyError::cut()),
                         Poll::Pending => Poll::Pending,
                     };
                 }

@@ -10,8 +10,10 @@ use hyper::body::{Body, Incoming};
 use policy::{Permit, Route};
 use tokio::sync::Notify;
 
+use super::alpn::Place;
 use super::connection::{Connection, Sender};
 use super::pool::Key;
+use super::verify::Offer;
 use super::{Answer, Lease, Upstream, UpstreamError, Use, Wish};
 use crate::exchange::body::{Meter, RequestBody};
 
@@ -89,6 +91,17 @@ impl Upstream {
         key: &Key,
         wish: Wish,
     ) -> Result<Connection, UpstreamError> {
+        // Requests that come at once wait for one connection that all of them can use.
+        let _turn = match self.offer(route, wish) {
+            Offer::Http1 => None,
+            Offer::Both => {
+                let turn = self.known.turn(&Place::of(route)).await;
+                if let Some(shared) = self.pool.take(key, Offer::Both) {
+                    return Ok(shared);
+                }
+                Some(turn)
+            }
+        };
         let connection = self.open(route, key, wish).await?;
         match connection.share() {
             Some(shared) => {

@@ -5,7 +5,10 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod features;
+mod http2;
 mod minted;
+mod modern;
 mod names;
 mod stand;
 mod upstream;

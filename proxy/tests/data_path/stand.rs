@@ -295,15 +295,42 @@ policy = "{policy}"
     where
         IO: AsyncRead + AsyncWrite + Unpin,
     {
+        self.tls_offering(stream, name, &[]).await
+    }
+
+    /// A tunnel of the agent with this uid to `host:443`, with TLS that offers these protocols.
+    pub(crate) async fn tunnel_offering(
+        &self,
+        uid: u32,
+        host: &str,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<DuplexStream>> {
+        let stream = connect(self.open(uid), &format!("{host}:443")).await;
+        self.tls_offering(stream, host, protocols).await
+    }
+
+    pub(crate) async fn tls_offering<IO>(
+        &self,
+        stream: IO,
+        name: &str,
+        protocols: &[&str],
+    ) -> std::io::Result<TlsStream<IO>>
+    where
+        IO: AsyncRead + AsyncWrite + Unpin,
+    {
         let mut roots = RootCertStore::empty();
         let certificate: CertificateDer<'static> = self.gate.minter.certificate();
         roots.add(certificate).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ClientConfig::builder_with_provider(provider)
+        let mut config = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
+        config.alpn_protocols = protocols
+            .iter()
+            .map(|name| name.as_bytes().to_vec())
+            .collect();
         let name = ServerName::try_from(name.to_owned()).unwrap();
         TlsConnector::from(Arc::new(config))
             .connect(name, stream)

@@ -26,21 +26,7 @@ pub(crate) struct Upstream {
 impl Upstream {
     /// Starts a server whose certificate names `host`.
     pub(crate) async fn start(host: &str) -> Self {
-        let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
-        let key = KeyPair::generate().unwrap();
-        let leaf = CertificateParams::new(vec![host.to_owned()]).unwrap();
-        let certificate = leaf.signed_by(&key, &issuer).unwrap();
-        let spki = Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&key));
-        let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let config = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], private)
-            .unwrap();
+        let Identity { config, ca, pin } = identity(host);
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let log = Log::default();
@@ -49,13 +35,11 @@ impl Upstream {
             TlsAcceptor::from(Arc::new(config)),
             Arc::clone(&log),
         ));
-        use base64::Engine as _;
-        let pin = base64::engine::general_purpose::STANDARD.encode(spki);
         Self {
             address,
             log,
-            ca: issuer.pem(),
-            pin: format!("sha256/{pin}"),
+            ca,
+            pin,
         }
     }
 
@@ -73,6 +57,39 @@ impl Upstream {
 
     pub(crate) fn is_untouched(&self) -> bool {
         self.text().is_empty()
+    }
+}
+
+/// How a server proves itself.
+pub(crate) struct Identity {
+    pub(crate) config: ServerConfig,
+    pub(crate) ca: String,
+    pub(crate) pin: String,
+}
+
+/// A certificate for `host` and the CA that signed it.
+pub(crate) fn identity(host: &str) -> Identity {
+    let mut params = CertificateParams::new(Vec::<String>::new()).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(vec![host.to_owned()]).unwrap();
+    let certificate = leaf.signed_by(&key, &issuer).unwrap();
+    let spki = Sha256::digest(rcgen::PublicKeyData::subject_public_key_info(&key));
+    let private = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate.der().clone()], private)
+        .unwrap();
+    use base64::Engine as _;
+    let pin = base64::engine::general_purpose::STANDARD.encode(spki);
+    Identity {
+        config,
+        ca: issuer.pem(),
+        pin: format!("sha256/{pin}"),
     }
 }
 
@@ -189,7 +206,27 @@ where
         "/v1/empty" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
         "/v1/redirect" => "HTTP/1.1 302 Found\r\nLocation: https://evil.example/\r\nContent-Length: 0\r\n\r\n".to_owned(),
         "/v1/close" => "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".to_owned(),
-        "/v1/hang" => {
+        "/v1/socket" => {
+            let agreed = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\
+                Sec-WebSocket-Accept: x\r\nSec-WebSocket-Extensions: permessage-deflate\r\nSet-Cookie: s=1\r\n\r\n";
+            if stream.write_all(agreed.as_bytes()).await.is_err() || stream.flush().await.is_err() {
+                return false;
+            }
+            let mut buffer = [0; 4096];
+            while let Ok(read) = stream.read(&mut buffer).await {
+                if read == 0 || stream.write_all(&buffer[..read]).await.is_err() || stream.flush().await.is_err() {
+                    break;
+                }
+            }
+            let _ = stream.write_all(b"goodbye").await;
+            let _ = stream.shutdown().await;
+            return false;
+        }
+        "/v1/slow" => {
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nlate".to_owned()
+        }
+        "/v1/hang" | "/v1/hang/a" | "/v1/hang/b" => {
             let start = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nfirst\r\n";
             if stream.write_all(start.as_bytes()).await.is_err() || stream.flush().await.is_err() {
                 return false;

@@ -77,11 +77,11 @@ impl Body for RequestBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let this = self.get_mut();
         if this.meter.is_cut() {
-            return Poll::Ready(Some(Err(BodyError::Cut)));
+            return Poll::Ready(Some(Err(BodyError::cut())));
         }
         if this.meter.is_held() {
             if this.meter.poll_cut(Part::Request, context).is_ready() {
-                return Poll::Ready(Some(Err(BodyError::Cut)));
+                return Poll::Ready(Some(Err(BodyError::cut())));
             }
             // Looked at again behind the waker, so that no release goes unheard.
             if this.meter.is_held() {
@@ -103,7 +103,7 @@ impl Body for RequestBody {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
                     return match this.meter.poll_cut(Part::Request, context) {
-                        Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::Cut))),
+                        Poll::Ready(()) => Poll::Ready(Some(Err(BodyError::cut()))),
                         Poll::Pending => Poll::Pending,
                     };
                 }
