@@ -118,7 +118,9 @@ pub fn fingerprint(
         text.push_str(&file::read(path)?);
     }
     if by_systemd {
-        text.push_str(&file::read(&systemd::unit_path(instance, service.key))?);
+        for unit in systemd::unit_paths(instance, service.key) {
+            text.push_str(&file::read(&unit)?);
+        }
     }
     Ok(file::hash(text.as_bytes()))
 }
@@ -136,9 +138,9 @@ pub fn is_touched_since(
     let Ok(since) = since.parse::<jiff::Timestamp>() else {
         return Ok(true);
     };
-    let unit = systemd::unit_path(instance, service.key);
+    let units = systemd::unit_paths(instance, service.key);
     let decisive = service.programs.iter().chain(&service.inputs);
-    one_changed_since(decisive.chain([&unit]), since.as_second())
+    one_changed_since(decisive.chain(&units), since.as_second())
 }
 
 fn one_changed_since<'a>(
@@ -164,7 +166,7 @@ pub fn start(instance: &Instance, by_systemd: bool, service: &Service) -> Result
         Call::new("systemctl").arg("daemon-reload").run()?;
         Call::new("systemctl")
             .arg("restart")
-            .arg(systemd::unit_name(instance, service.key))
+            .args(systemd::unit_names(instance, service.key))
             .run()?;
         return Ok(());
     }
@@ -186,7 +188,7 @@ pub fn stop(instance: &Instance, by_systemd: bool, key: &'static str) -> Result<
     let ran = matches!(health(instance, true, key), Health::Up(_));
     match Call::new("systemctl")
         .arg("stop")
-        .arg(systemd::unit_name(instance, key))
+        .args(systemd::unit_names(instance, key))
         .run()
     {
         // A unit that was never written is as stopped as can be.
@@ -197,12 +199,13 @@ pub fn stop(instance: &Instance, by_systemd: bool, key: &'static str) -> Result<
 
 /// The end of what the service wrote.
 #[must_use]
-pub fn last_words(instance: &Instance, by_systemd: bool, key: &str) -> String {
+pub fn last_words(instance: &Instance, by_systemd: bool, key: &'static str) -> String {
     let text = if by_systemd {
-        let unit = systemd::unit_name(instance, key);
+        // Of every unit of the service: it may be the rules that failed, not their watcher.
+        let units = systemd::unit_names(instance, key);
         Call::new("journalctl")
-            .args(["--no-pager", "-n", "12", "-o", "cat", "-u"])
-            .arg(unit)
+            .args(["--no-pager", "-n", "12", "-o", "cat"])
+            .args(units.into_iter().flat_map(|unit| ["-u".to_owned(), unit]))
             .run()
             .ok()
     } else {

@@ -15,7 +15,7 @@ use crate::instance::{Instance, InstanceError};
 use crate::output::say;
 use crate::process::{Call, ProcessError};
 use crate::site::Site;
-use crate::step::StepError;
+use crate::step::{StepError, settings};
 use crate::subid::{SubidError, SubidFiles};
 use crate::{cgroup, control, service, systemd};
 
@@ -124,6 +124,9 @@ fn remove(instance: &Instance) -> Result<(), DownError> {
     if Site::host_has_systemd() {
         remove_units(instance)?;
     }
+    for done in settings::restore(instance)? {
+        say(&done);
+    }
     let root = Path::new(cgroup::ROOT);
     let mut groups = cgroup::directories(root, layout.name());
     groups.extend(cgroup::named(root, &layout.user("exec")));
@@ -191,7 +194,7 @@ fn remove_empty_parents(instance: &Instance) {
 fn remove_units(instance: &Instance) -> Result<(), DownError> {
     let names: Vec<String> = service::ORDER
         .iter()
-        .map(|key| systemd::unit_name(instance, key))
+        .flat_map(|key| systemd::unit_names(instance, key))
         .collect();
     let _ = Call::new("systemctl")
         .args(["--quiet", "disable"])
@@ -199,7 +202,7 @@ fn remove_units(instance: &Instance) -> Result<(), DownError> {
         .run();
     let units = service::ORDER
         .iter()
-        .map(|key| systemd::unit_path(instance, key));
+        .flat_map(|key| systemd::unit_paths(instance, key));
     for path in units.chain([systemd::tmpfiles_path(instance)]) {
         if path.exists() {
             say(&format!("remove {}", path.display()));

@@ -26,6 +26,7 @@ pub mod record;
 pub mod rootfs;
 pub mod rules;
 pub mod running;
+pub mod settings;
 pub mod stand_in;
 pub mod subordinate;
 pub mod trust;

@@ -14,34 +14,64 @@ use crate::step::directories;
 const UNITS: &str = "/etc/systemd/system";
 const TMPFILES: &str = "/etc/tmpfiles.d";
 
-fn template(key: &str) -> &'static str {
+/// The units of a service, in starting order. The boundary's are three: the rules, the watcher that stays, and the proof
+/// that others require; its process is the watcher's.
+fn parts(key: &'static str) -> &'static [&'static str] {
     match key {
+        "boundary" => &["boundary", "boundary-watch", "boundary-proof"],
+        "stand-in" => &["stand-in"],
+        "proxy" => &["proxy"],
+        "orchestrator" => &["orchestrator"],
+        _ => &[],
+    }
+}
+
+/// Whether the unit is one that is started only because others require it: nobody enables, starts or stops it.
+fn is_dependency(part: &str) -> bool {
+    part == "boundary-proof"
+}
+
+fn template(part: &str) -> &'static str {
+    match part {
         "boundary" => include_str!("../units/boundary.service"),
+        "boundary-watch" => include_str!("../units/boundary-watch.service"),
+        "boundary-proof" => include_str!("../units/boundary-proof.service"),
         "proxy" => include_str!("../units/proxy.service"),
         "orchestrator" => include_str!("../units/orchestrator.service"),
         _ => include_str!("../units/stand-in.service"),
     }
 }
 
-/// `NAME-KEY.service`.
-#[must_use]
-pub fn unit_name(instance: &Instance, key: &str) -> String {
-    format!("{}-{key}.service", instance.layout.name())
+fn named(instance: &Instance, part: &str) -> String {
+    format!("{}-{part}.service", instance.layout.name())
 }
 
-/// The units of the instance in starting order.
+/// The unit that holds the process of a service.
 #[must_use]
-pub fn unit_names(instance: &Instance) -> Vec<String> {
-    service::services(instance)
+pub fn unit_name(instance: &Instance, key: &str) -> String {
+    match key {
+        "boundary" => named(instance, "boundary-watch"),
+        _ => named(instance, key),
+    }
+}
+
+/// The units by which a service is started, stopped and enabled, in starting order.
+#[must_use]
+pub fn unit_names(instance: &Instance, key: &'static str) -> Vec<String> {
+    parts(key)
         .iter()
-        .map(|service| unit_name(instance, service.key))
+        .filter(|part| !is_dependency(part))
+        .map(|part| named(instance, part))
         .collect()
 }
 
-/// Where the unit file of a service lies.
+/// Where the unit files of a service lie.
 #[must_use]
-pub fn unit_path(instance: &Instance, key: &str) -> PathBuf {
-    Path::new(UNITS).join(unit_name(instance, key))
+pub fn unit_paths(instance: &Instance, key: &'static str) -> Vec<PathBuf> {
+    parts(key)
+        .iter()
+        .map(|part| Path::new(UNITS).join(named(instance, part)))
+        .collect()
 }
 
 /// Where the list of directories for `/run` lies.
@@ -50,9 +80,17 @@ pub fn tmpfiles_path(instance: &Instance) -> PathBuf {
     Path::new(TMPFILES).join(format!("{}.conf", instance.layout.name()))
 }
 
-/// The unit of a service.
+/// The units of a service, each with its path.
 #[must_use]
-pub fn render(instance: &Instance, service: &Service) -> String {
+pub fn render(instance: &Instance, service: &Service) -> Vec<(PathBuf, String)> {
+    unit_paths(instance, service.key)
+        .into_iter()
+        .zip(parts(service.key))
+        .map(|(path, part)| (path, fill(template(part), instance, service)))
+        .collect()
+}
+
+fn fill(template: &str, instance: &Instance, service: &Service) -> String {
     let layout = &instance.layout;
     let exec = format!(
         "{} {}",
@@ -64,7 +102,7 @@ pub fn render(instance: &Instance, service: &Service) -> String {
     } else {
         String::new()
     };
-    template(service.key)
+    template
         .replace("@NAME@", layout.name())
         .replace("@LIBRARY@", &layout.library().display().to_string())
         .replace("@ETC@", &layout.etc().display().to_string())
@@ -82,7 +120,7 @@ pub fn files(site: &Site) -> Result<Vec<(PathBuf, String)>, StepError> {
     let instance = &site.instance;
     let mut files = Vec::new();
     for service in service::services(instance) {
-        files.push((unit_path(instance, service.key), render(instance, &service)));
+        files.extend(render(instance, &service));
     }
     let run = instance.layout.run();
     let lines: String = directories::table(site)?
@@ -190,44 +228,106 @@ mod tests {
         }
     }
 
+    /// File name and text of every unit.
+    fn units(instance: &Instance) -> Vec<(String, String)> {
+        service::services(instance)
+            .iter()
+            .flat_map(|service| render(instance, service))
+            .map(|(path, text)| {
+                let name = path.file_name().unwrap().to_string_lossy().into_owned();
+                (name, text)
+            })
+            .collect()
+    }
+
+    fn unit(instance: &Instance, name: &str) -> String {
+        let mut units = units(instance).into_iter();
+        units.find(|(own, _)| own == name).unwrap().1
+    }
+
+    /// The words of every line `KEY=...` of a unit.
+    fn values(unit: &str, key: &str) -> Vec<String> {
+        unit.lines()
+            .filter_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+            .flat_map(str::split_whitespace)
+            .map(str::to_owned)
+            .collect()
+    }
+
     #[test]
-    fn no_unit_keeps_a_placeholder_and_both_services_require_the_boundary() {
+    fn no_unit_keeps_a_placeholder() {
         for port in [None, Some(8443)] {
-            let instance = instance(port);
-            for service in service::services(&instance) {
-                let unit = render(&instance, &service);
+            for (name, unit) in units(&instance(port)) {
                 let marker = unit.split('@').any(|part| {
                     !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase() || c == '_')
                 });
-                assert!(!marker, "{unit}");
-                if ["proxy", "orchestrator"].contains(&service.key) {
-                    assert!(unit.contains("\nRequires=ptx-boundary.service\n"));
-                }
+                assert!(!marker, "{name}: {unit}");
             }
         }
+    }
+
+    #[test]
+    fn both_services_require_the_proof_and_a_restart_of_the_boundary_reaches_neither() {
+        let instance = instance(Some(8443));
+        let proof = "ptx-boundary-proof.service".to_owned();
+        // What systemd stops or restarts along with the unit that is named.
+        let binding = [
+            "Requires",
+            "Requisite",
+            "BindsTo",
+            "PartOf",
+            "StopPropagatedFrom",
+        ];
+        let bound = |name: &str| -> Vec<String> {
+            let unit = unit(&instance, name);
+            binding.iter().flat_map(|key| values(&unit, key)).collect()
+        };
+        for name in ["ptx-proxy.service", "ptx-orchestrator.service"] {
+            assert_eq!(bound(name), [proof.clone()]);
+            assert!(values(&unit(&instance, name), "After").contains(&proof));
+        }
+        let text = unit(&instance, &proof);
+        assert!(bound(&proof).is_empty(), "{text}");
+        assert_eq!(values(&text, "RefuseManualStop"), ["yes"]);
+        assert!(values(&text, "After").contains(&"ptx-boundary.service".to_owned()));
+        assert_eq!(
+            bound("ptx-boundary-watch.service"),
+            ["ptx-boundary.service"]
+        );
+    }
+
+    #[test]
+    fn the_rules_come_before_networks_and_everything_ordinary() {
+        let unit = unit(&instance(None), "ptx-boundary.service");
+        let before = values(&unit, "Before");
+        for target in ["network-pre.target", "sysinit.target"] {
+            assert!(before.contains(&target.to_owned()), "{before:?}");
+        }
+        assert_eq!(values(&unit, "Wants"), ["network-pre.target"]);
+        assert_eq!(values(&unit, "DefaultDependencies"), ["no"]);
+        assert_eq!(values(&unit, "WantedBy"), ["sysinit.target"]);
+        assert!(!unit.contains("\nExecStop="), "stopping removes nothing");
     }
 
     #[test]
     fn the_boundary_and_the_gate_read_the_boot_id_that_everybody_reads() {
-        let instance = instance(Some(8443));
-        for service in service::services(&instance) {
-            let unit = render(&instance, &service);
+        for (name, unit) in units(&instance(Some(8443))) {
             // A /proc of its own comes with any of these, and lacks what a container has mounted over it.
             let own_proc = ["ProtectKernelTunables=yes", "ProtectProc=invisible"]
                 .iter()
                 .any(|line| unit.contains(line));
-            if own_proc && service.key != "stand-in" {
-                assert!(unit.contains("\nBindReadOnlyPaths=/proc/sys/kernel/random/boot_id\n"));
-            } else {
-                assert!(["orchestrator", "stand-in"].contains(&service.key));
-            }
+            let bound = unit.contains("\nBindReadOnlyPaths=/proc/sys/kernel/random/boot_id\n");
+            // The stand-in asks for no boundary, and the proof reads rules alone.
+            let needs_none = ["ptx-stand-in.service", "ptx-boundary-proof.service"];
+            let needed = own_proc && !needs_none.contains(&name.as_str());
+            assert_eq!(bound, needed, "{name}");
         }
     }
 
     #[test]
-    fn nothing_in_the_orchestrators_unit_keeps_newuidmap_from_its_privilege() {
-        let instance = instance(None);
-        // With a User=, systemd adds NoNewPrivileges= to each of these.
+    fn every_unit_but_the_orchestrators_has_no_new_privileges() {
+        let instance = instance(Some(8443));
+        // With a User=, systemd adds NoNewPrivileges= to each of these, and newuidmap would lose its own.
         let filters = [
             "NoNewPrivileges",
             "LockPersonality",
@@ -242,15 +342,18 @@ mod tests {
             "RestrictSUIDSGID",
             "SystemCall",
         ];
-        let taken = |key: &str| {
-            let services = service::services(&instance);
-            let service = services.iter().find(|service| service.key == key).unwrap();
-            render(&instance, service)
+        for (name, unit) in units(&instance) {
+            let taken = unit
                 .lines()
-                .any(|line| filters.iter().any(|filter| line.starts_with(filter)))
-        };
-        assert!(!taken("orchestrator"));
-        assert!(taken("proxy"));
+                .any(|line| filters.iter().any(|filter| line.starts_with(filter)));
+            let orchestrator = name == "ptx-orchestrator.service";
+            assert_eq!(taken, !orchestrator, "{name}");
+            assert_eq!(
+                unit.contains("\nNoNewPrivileges=yes\n"),
+                !orchestrator,
+                "{name}"
+            );
+        }
     }
 
     #[test]

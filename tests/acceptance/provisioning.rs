@@ -186,10 +186,16 @@ fn traces(name: &str) -> Vec<String> {
             }
         }
     }
-    for folder in ["/run/netns", "/etc/netns", "/etc/systemd/system"] {
+    for folder in [
+        "/run/netns",
+        "/etc/netns",
+        "/etc/systemd/system",
+        "/etc/sysctl.d",
+    ] {
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-            // Namespaces of other tests carry a dash.
+            // Namespaces of other tests carry a dash; settings a number in front.
             let file = entry.file_name().to_string_lossy().into_owned();
+            let file = file.trim_start_matches("90-");
             if file.starts_with(name) && !file.starts_with("pt-") {
                 found.push(entry.path().display().to_string());
             }

@@ -14,6 +14,7 @@ pub mod control;
 pub mod gate;
 pub mod host;
 pub mod instance;
+pub mod machine;
 pub mod matrix;
 pub mod names;
 pub mod netns;

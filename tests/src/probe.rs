@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 pub use local::{abstract_sockets, inherited_descriptors, user_namespace};
-pub use network::{dns, icmp, packet, raw, resolver, tcp, udp};
+pub use network::{dns, icmp, packet, raw, resolver, send, tcp, udp};
 
 /// How one attempt ended.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]

@@ -88,7 +88,7 @@ impl Step for Running {
     fn repair(&self, site: &Site) -> String {
         if site.systemd {
             return format!(
-                "journalctl -u {}-{} -n 50",
+                "journalctl -u '{}-{}*' -n 50",
                 site.instance.layout.name(),
                 self.key
             );

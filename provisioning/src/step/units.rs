@@ -4,6 +4,7 @@ use super::{State, Step, StepError, doing};
 use crate::file::Access;
 use crate::manifest::{Manifest, Standing};
 use crate::process::Call;
+use crate::service;
 use crate::site::Site;
 use crate::systemd;
 
@@ -44,7 +45,10 @@ impl Step for Units {
         }
         doing("tell systemd, and enable them");
         Call::new("systemctl").arg("daemon-reload").run()?;
-        let units = systemd::unit_names(&site.instance);
+        let units = service::services(&site.instance);
+        let units = units
+            .iter()
+            .flat_map(|service| systemd::unit_names(&site.instance, service.key));
         Call::new("systemctl")
             .args(["--quiet", "enable"])
             .args(units)

@@ -61,6 +61,15 @@ enum Command {
     Tcp { target: SocketAddr },
     /// Send a datagram and wait for an answer
     Udp { target: SocketAddr },
+    /// Send datagrams, and begin connections, until killed; prints nothing
+    Send {
+        /// Whom to; may be repeated
+        #[arg(required = true)]
+        target: Vec<SocketAddr>,
+        /// Pause between two rounds
+        #[arg(long, value_name = "MS", default_value_t = 5)]
+        every_ms: u64,
+    },
     /// Ask a resolver for a name
     Dns { target: SocketAddr },
     /// Ask the system's resolver for a name
@@ -129,6 +138,15 @@ fn main() -> ExitCode {
         Command::UserNamespace { target } => namespaced(target, patience),
         Command::InheritedDescriptors => probe::inherited_descriptors(),
         Command::AbstractSockets => probe::abstract_sockets(),
+        Command::Send { target, every_ms } => {
+            return match probe::send(&target, Duration::from_millis(every_ms)) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => {
+                    eprintln!("portcullis-probe: {error}");
+                    ExitCode::from(2)
+                }
+            };
+        }
         Command::Search { root, processes } => return search(&root, processes),
         Command::Grpc {
             gate,

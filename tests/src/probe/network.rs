@@ -110,12 +110,35 @@ pub fn packet() -> Report {
     })
 }
 
-fn exchange(target: SocketAddr, bytes: &[u8], patience: Duration) -> io::Result<Outcome> {
+/// Sends a datagram to every target, and now and then begins a connection to it, until it is killed. Whoever watches the
+/// wire knows what came of it.
+pub fn send(targets: &[SocketAddr], every: Duration) -> io::Result<()> {
+    const CONNECT_EACH: u32 = 16;
+    for round in 0_u32.. {
+        for target in targets {
+            // A socket of its own each time: what was refused once must not decide about the next.
+            let socket = UdpSocket::bind(unspecified(*target))?;
+            // To be refused, or to have no network yet, is what is expected here.
+            let _outcome = socket.send_to(b"portcullis-probe\n", target);
+            if round % CONNECT_EACH == 0 {
+                let _outcome = TcpStream::connect_timeout(target, every);
+            }
+        }
+        std::thread::sleep(every);
+    }
+    Ok(())
+}
+
+fn unspecified(target: SocketAddr) -> SocketAddr {
     let any = match target {
         SocketAddr::V4(_) => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
         SocketAddr::V6(_) => IpAddr::V6(Ipv6Addr::UNSPECIFIED),
     };
-    let socket = UdpSocket::bind((any, 0))?;
+    SocketAddr::new(any, 0)
+}
+
+fn exchange(target: SocketAddr, bytes: &[u8], patience: Duration) -> io::Result<Outcome> {
+    let socket = UdpSocket::bind(unspecified(target))?;
     socket.connect(target)?;
     socket.set_read_timeout(Some(patience))?;
     socket.send(bytes)?;

@@ -1,0 +1,270 @@
+//! Boots, of a real kernel and systemd: the boundary is there before a network and before an agent, whatever needs it stays
+//! down without it, and restarting it disturbs nobody and opens nothing.
+//!
+//! Packets are counted outside the machine. Its senders have a port each, and root's, which the boundary of scope
+//! `agents` lets pass, shows in the same boot that what is sent does arrive.
+
+use tests::machine::{Disk, Machine};
+
+const PREPARE: &str = include_str!("boot/prepare.sh");
+
+/// Sends as the agent from the first moment on; nothing but the boundary stops it.
+const EARLY_AGENT: u16 = 4100;
+/// The same as root.
+const EARLY_ROOT: u16 = 4200;
+/// An agent's unit, which requires the proof.
+const AGENT: u16 = 4300;
+/// An agent's sender started by a test.
+const LATE_AGENT: u16 = 4400;
+
+/// The words by which a boot leaves the boundary out.
+const UNBOUND: [&str; 2] = [
+    "systemd.mask=portcullis-boundary.service",
+    "systemd.mask=portcullis-boundary-watch.service",
+];
+/// What must not run without a boundary.
+const HELD_BACK: [&str; 3] = ["portcullis-proxy", "portcullis-orchestrator", "agent"];
+
+fn boot(words: &[&str]) -> Machine {
+    Machine::boot(Disk::provisioned(PREPARE), words)
+}
+
+/// When a unit reached a moment of its life, in microseconds since the boot; 0 is never.
+fn moment(machine: &mut Machine, unit: &str, property: &str) -> u64 {
+    let value = machine.property(unit, property);
+    value
+        .parse()
+        .unwrap_or_else(|_| panic!("{unit} {property}: {value:?}"))
+}
+
+/// How many packets of the agent's account the rules have refused.
+fn refused(machine: &mut Machine) -> u64 {
+    let answer = machine.run("portcullis boundary counters --json").ok();
+    let counters: serde_json::Value = serde_json::from_str(&answer).unwrap();
+    let users = counters["users"].as_array().unwrap();
+    let agent = users.iter().find(|user| user["uid"] == 1500);
+    agent.map_or(0, |agent| agent["packets"].as_u64().unwrap())
+}
+
+fn start_late_agent(machine: &mut Machine) {
+    let send = format!("send --every-ms 25 10.0.2.2:{LATE_AGENT} [fec0::2]:{LATE_AGENT}");
+    machine
+        .run(&format!(
+            "systemd-run --quiet --unit late-agent --uid agent /usr/local/bin/portcullis-probe {send}"
+        ))
+        .ok();
+}
+
+/// The agent's sender has tried again, and root's has got through again, since this was called.
+fn both_go_on(machine: &mut Machine) {
+    let before = refused(machine);
+    machine.wait_for_one_more(EARLY_ROOT);
+    while refused(machine) == before {}
+}
+
+fn main_pids(machine: &mut Machine) -> Vec<String> {
+    HELD_BACK
+        .iter()
+        .map(|unit| {
+            let pid = machine.property(unit, "MainPID");
+            assert_ne!(pid, "0", "{unit} runs");
+            pid
+        })
+        .collect()
+}
+
+fn assert_good(machine: &mut Machine) {
+    let rules = machine.run("cat /run/moment/rules").ok();
+    assert!(rules.contains("table inet portcullis {"), "{rules}");
+    assert!(rules.contains("1500"), "the agent is named: {rules}");
+    let links = machine.run("cat /run/moment/links").ok();
+    assert!(
+        links.lines().all(|link| link.contains("LOOPBACK")),
+        "no interface was up: {links}"
+    );
+
+    let loaded = moment(
+        machine,
+        "portcullis-boundary",
+        "ActiveEnterTimestampMonotonic",
+    );
+    assert!(loaded > 0);
+    for (unit, property) in [
+        ("network-pre.target", "ActiveEnterTimestampMonotonic"),
+        ("systemd-networkd", "ExecMainStartTimestampMonotonic"),
+        ("sysinit.target", "ActiveEnterTimestampMonotonic"),
+        ("portcullis-proxy", "ExecMainStartTimestampMonotonic"),
+        ("portcullis-orchestrator", "ExecMainStartTimestampMonotonic"),
+        ("agent", "ExecMainStartTimestampMonotonic"),
+    ] {
+        let reached = moment(machine, unit, property);
+        assert!(loaded < reached, "{unit}: {loaded} {reached}");
+    }
+    let sending = moment(machine, "early-agent", "ExecMainStartTimestampMonotonic");
+    assert!(sending > 0 && sending < loaded, "{sending} {loaded}");
+
+    machine.until("everything serves", "portcullis status");
+    main_pids(machine);
+    both_go_on(machine);
+    assert_eq!(machine.left_for(EARLY_AGENT), 0);
+    assert_eq!(machine.left_for(AGENT), 0);
+    let failed = machine.run("systemctl --failed --plain --no-legend").ok();
+    assert!(!failed.contains("portcullis"), "{failed}");
+}
+
+#[test]
+fn the_boundary_is_up_before_any_network_and_agent_at_every_boot() {
+    let mut machine = boot(&[]);
+    assert_good(&mut machine);
+    let first = machine.run("cat /proc/sys/kernel/random/boot_id").ok();
+    machine.reboot();
+    let second = machine.run("cat /proc/sys/kernel/random/boot_id").ok();
+    assert_ne!(first, second);
+    assert_good(&mut machine);
+
+    // Nothing of a boot undoes what `up` made.
+    machine.run("mount -o ro /dev/vdb /mnt").ok();
+    let again = machine
+        .run("portcullis up --binaries /mnt --no-gate-test")
+        .ok();
+    assert!(again.contains("nothing was changed"), "{again}");
+    let range = machine.run("cat /proc/sys/net/ipv4/ping_group_range").ok();
+    assert_eq!(range.split_whitespace().collect::<Vec<_>>(), ["1", "0"]);
+}
+
+#[test]
+fn without_the_boundary_the_same_packets_leave_and_what_requires_it_stays_down() {
+    let mut machine = boot(&UNBOUND);
+    for port in [EARLY_AGENT, EARLY_ROOT] {
+        for (family, tcp) in [(4, false), (4, true), (6, false), (6, true)] {
+            tests::wait::until(&format!("port {port} family {family} tcp {tcp}"), || {
+                let frames = machine.frames();
+                frames
+                    .iter()
+                    .any(|frame| (frame.port, frame.family, frame.tcp) == (port, family, tcp))
+                    .then_some(())
+            });
+        }
+    }
+    assert_held_back(&mut machine, "unbound");
+    // The sender of the restart test would be seen too.
+    start_late_agent(&mut machine);
+    machine.wait_for_one_more(LATE_AGENT);
+}
+
+fn assert_held_back(machine: &mut Machine, case: &str) {
+    for unit in HELD_BACK {
+        let started = moment(machine, unit, "ExecMainStartTimestampMonotonic");
+        assert_eq!(started, 0, "{case}: {unit} was started");
+        assert_ne!(machine.property(unit, "ActiveState"), "active", "{case}");
+    }
+    machine.wait_for_one_more(EARLY_ROOT);
+    assert_eq!(machine.left_for(AGENT), 0, "{case}");
+}
+
+#[test]
+fn a_boundary_that_cannot_be_loaded_keeps_everything_down_and_the_console_says_why() {
+    // How it is spoilt, what the console says, how it is repaired.
+    let cases = [
+        (
+            "spoil=broken-config",
+            "/etc/portcullis/boundary.toml",
+            "sed -i '$d' /etc/portcullis/boundary.toml",
+        ),
+        (
+            "spoil=no-config",
+            "/etc/portcullis/boundary.toml",
+            "mv /etc/portcullis/boundary.toml.away /etc/portcullis/boundary.toml",
+        ),
+        (
+            "spoil=no-binary",
+            "/usr/local/lib/portcullis/portcullis-boundary is not there",
+            "mv /usr/local/lib/portcullis/away /usr/local/lib/portcullis/portcullis-boundary",
+        ),
+        ("module_blacklist=nf_tables", "nf_tables", ""),
+    ];
+    for (spoilt, why, repair) in cases {
+        let mut machine = boot(&[spoilt]);
+        assert_held_back(&mut machine, spoilt);
+        let console = machine.console();
+        assert!(console.contains(why), "{spoilt}: {console}");
+        assert!(
+            console.contains("the gate, the orchestrator and agents stay down"),
+            "{spoilt}: {console}"
+        );
+        if repair.is_empty() {
+            continue;
+        }
+        // Once it is repaired, one command starts all of it.
+        machine.run(repair).ok();
+        let start = format!("systemctl start {}", HELD_BACK.join(" "));
+        machine.run(&start).ok();
+        machine.until("everything serves", "portcullis status");
+        main_pids(&mut machine);
+        both_go_on(&mut machine);
+        assert_eq!(machine.left_for(AGENT), 0, "{spoilt}");
+    }
+}
+
+#[test]
+fn restarting_or_stopping_the_boundary_disturbs_nobody_and_opens_nothing() {
+    let mut machine = boot(&[]);
+    start_late_agent(&mut machine);
+    both_go_on(&mut machine);
+    let before = main_pids(&mut machine);
+    let watcher = machine.property("portcullis-boundary-watch", "MainPID");
+    for command in [
+        "systemctl restart portcullis-boundary",
+        "systemctl reload portcullis-boundary",
+        "systemctl restart portcullis-boundary-watch",
+        "systemctl restart portcullis-boundary portcullis-boundary-watch",
+        // Another ruleset: one more account, under the sender's feet.
+        "sed -i 's/^agents = \\[/agents = [\"1600-1609\", /' /etc/portcullis/boundary.toml && systemctl restart portcullis-boundary",
+        "! systemctl restart portcullis-boundary-proof && ! systemctl stop portcullis-boundary-proof",
+    ] {
+        machine.run(command).ok();
+        assert_eq!(main_pids(&mut machine), before, "{command}");
+        machine.until("everything serves", "portcullis status");
+        both_go_on(&mut machine);
+    }
+    assert_ne!(
+        watcher,
+        machine.property("portcullis-boundary-watch", "MainPID")
+    );
+    let rules = machine.run("nft list table inet portcullis").ok();
+    assert!(
+        rules.contains("1600-1609"),
+        "the new rules are in force: {rules}"
+    );
+
+    // Killed, it is started again, and the gate needs no restart for that.
+    let watcher = machine.property("portcullis-boundary-watch", "MainPID");
+    machine.run(&format!("kill -KILL {watcher}")).ok();
+    machine.until(
+        "another watcher",
+        &format!("pid=$(systemctl show --value -p MainPID portcullis-boundary-watch); [ $pid != 0 ] && [ $pid != {watcher} ]"),
+    );
+    machine.until("everything serves", "portcullis status");
+    assert_eq!(main_pids(&mut machine), before);
+
+    // Stopped for good, the rules stay, the gate stays and says that it serves nothing.
+    machine
+        .run("systemctl stop portcullis-boundary portcullis-boundary-watch")
+        .ok();
+    machine.until("the gate notices", "! portcullis status");
+    let status = machine.run("portcullis gate status").output;
+    assert!(status.contains("stale"), "{status}");
+    assert_eq!(main_pids(&mut machine), before);
+    let rules = machine.run("nft list table inet portcullis").ok();
+    assert!(rules.contains("1500"), "{rules}");
+    machine.wait_for_one_more(EARLY_ROOT);
+    machine
+        .run("systemctl start portcullis-boundary-watch")
+        .ok();
+    machine.until("everything serves", "portcullis status");
+    assert_eq!(main_pids(&mut machine), before);
+    both_go_on(&mut machine);
+    for port in [EARLY_AGENT, AGENT, LATE_AGENT] {
+        assert_eq!(machine.left_for(port), 0, "port {port}");
+    }
+}

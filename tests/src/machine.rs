@@ -1,0 +1,268 @@
+//! A whole machine: a real Debian kernel and systemd under qemu (software emulation), for what only a boot can show.
+//!
+//! `tests/boot` makes the disk, once; [`Disk::provisioned`] adds an instance that `portcullis up` made inside. A test
+//! boots that disk as often as it likes: what it changes is thrown away with the machine. Commands go in over the second
+//! serial port. What the machine sends is recorded outside of it, frame by frame.
+
+pub mod wire;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use crate::command::Program;
+use wire::Frame;
+
+mod disk;
+
+pub use disk::Disk;
+
+/// How long a boot or one command may take on a loaded machine without a processor of its own.
+const PATIENCE: Duration = Duration::from_secs(400);
+
+/// A machine that has booted.
+#[derive(Debug)]
+pub struct Machine {
+    qemu: Child,
+    shell: BufReader<UnixStream>,
+    directory: tempfile::TempDir,
+}
+
+/// What a command inside left.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its exit status.
+    pub code: i32,
+    /// Both its streams.
+    pub output: String,
+}
+
+impl Answer {
+    /// The output without the last line break; panics unless the command succeeded.
+    #[track_caller]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{}", self.output);
+        self.output.trim_end().to_owned()
+    }
+}
+
+impl Machine {
+    /// Boots `disk`, with `words` added to the kernel's command line. What is written is forgotten afterwards.
+    pub fn boot(disk: &Disk, words: &[&str]) -> Self {
+        Self::start(disk, words, "on")
+    }
+
+    fn start(disk: &Disk, words: &[&str], snapshot: &str) -> Self {
+        let directory = tempfile::Builder::new()
+            .prefix("portcullis-machine-")
+            .tempdir()
+            .expect("room in /tmp");
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let words = format!(
+            "root=/dev/vda rw console=ttyS0 quiet systemd.show_status=yes \
+             module_blacklist=kvm,kvm_amd,kvm_intel,powernow_k8 {}",
+            words.join(" ")
+        );
+        let drive = |path: &Path, snapshot: &str| {
+            format!(
+                "file={},if=virtio,format=raw,snapshot={snapshot}",
+                path.display()
+            )
+        };
+        let qemu = disk
+            .qemu()
+            // A processor of the host's may be offered and not work; an emulated one is the same everywhere.
+            .args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "1024"])
+            .args(["-nodefaults", "-display", "none"])
+            .arg("-kernel")
+            .arg(disk.file("kernel"))
+            .arg("-initrd")
+            .arg(disk.file("initrd"))
+            .args(["-append", &words])
+            .args(["-drive", &drive(&disk.path, snapshot)])
+            .args(["-drive", &drive(&disk.programs, "on")])
+            .args(["-serial", &format!("file:{}", at("console"))])
+            .args(["-chardev"])
+            .arg(format!(
+                "socket,id=shell,path={},server=on,wait=on",
+                at("shell")
+            ))
+            .args(["-serial", "chardev:shell"])
+            // Nobody outside answers, but for addresses: a frame that gets there is recorded, and goes no further.
+            .args(["-netdev", "user,id=net,restrict=on"])
+            .args(["-device", "virtio-net-pci,netdev=net,romfile="])
+            .arg("-object")
+            .arg(format!(
+                "filter-dump,id=dump,netdev=net,file={}",
+                at("frames")
+            ))
+            .spawn_logging(&directory.path().join("qemu.log"));
+        let mut machine = Self {
+            qemu,
+            shell: BufReader::new(UnixStream::pair().expect("a pair of sockets").0),
+            directory,
+        };
+        machine.connect();
+        machine.wait_until_up();
+        machine
+    }
+
+    fn connect(&mut self) {
+        let path = self.directory.path().join("shell");
+        let deadline = Instant::now() + PATIENCE;
+        let stream = loop {
+            match UnixStream::connect(&path) {
+                Ok(stream) => break stream,
+                Err(error) => {
+                    let ended = self.qemu.try_wait().expect("our own child");
+                    assert!(
+                        ended.is_none() && Instant::now() < deadline,
+                        "{error}: {}",
+                        self.read("qemu.log")
+                    );
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+            }
+        };
+        let patience = Some(PATIENCE);
+        stream.set_read_timeout(patience).expect("a socket");
+        self.shell = BufReader::new(stream);
+    }
+
+    /// Waits for the shell, and then until every unit has started or failed.
+    #[track_caller]
+    fn wait_until_up(&mut self) {
+        while self.line() != "ready" {}
+        self.run("systemctl is-system-running --wait");
+    }
+
+    #[track_caller]
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        let read = self.shell.read_line(&mut line);
+        match read {
+            Ok(count) if count > 0 => line.trim().to_owned(),
+            other => {
+                let console = self.console();
+                let lines: Vec<&str> = console.lines().collect();
+                let end = lines[lines.len().saturating_sub(40)..].join("\n");
+                panic!(
+                    "the machine does not answer: {other:?}\n{}\n{end}",
+                    self.read("qemu.log")
+                )
+            }
+        }
+    }
+
+    /// Runs a line, or a script, as root in the machine.
+    #[track_caller]
+    pub fn run(&mut self, script: &str) -> Answer {
+        let line = format!("{}\n", BASE64.encode(script));
+        self.shell
+            .get_mut()
+            .write_all(line.as_bytes())
+            .expect("the machine's serial port");
+        let answer = self.line();
+        let (code, output) = answer.split_once(' ').unwrap_or((&answer, ""));
+        let output = BASE64.decode(output).expect("base64 from the shell");
+        Answer {
+            code: code
+                .parse()
+                .unwrap_or_else(|_| panic!("the shell answered {answer:?}")),
+            output: String::from_utf8_lossy(&output).into_owned(),
+        }
+    }
+
+    /// The trimmed value of one property of a unit.
+    #[track_caller]
+    pub fn property(&mut self, unit: &str, property: &str) -> String {
+        self.run(&format!("systemctl show --value -p {property} {unit}"))
+            .ok()
+    }
+
+    /// Waits until a command succeeds.
+    #[track_caller]
+    pub fn until(&mut self, what: &str, command: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let answer = self.run(command);
+            if answer.code == 0 {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "waited in vain for: {what}\n{}",
+                answer.output
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Boots again, in the ordinary way.
+    #[track_caller]
+    pub fn reboot(&mut self) {
+        self.run("systemctl --no-block reboot");
+        self.wait_until_up();
+    }
+
+    fn power_off(mut self) {
+        self.run("systemctl --no-block poweroff");
+        let status = self.qemu.wait().expect("our own child");
+        assert!(status.success(), "{}", self.read("qemu.log"));
+    }
+
+    /// What was printed on the machine's console, of every boot so far.
+    pub fn console(&self) -> String {
+        self.read("console")
+    }
+
+    /// Every frame the machine has sent or been sent.
+    pub fn frames(&self) -> Vec<Frame> {
+        wire::read(&self.directory.path().join("frames"))
+    }
+
+    /// How many packets to that port have left the machine.
+    pub fn left_for(&self, port: u16) -> usize {
+        let frames = self.frames();
+        frames.iter().filter(|frame| frame.port == port).count()
+    }
+
+    /// Waits until another packet to that port leaves.
+    pub fn wait_for_one_more(&self, port: u16) {
+        let before = self.left_for(port);
+        crate::wait::until_within(PATIENCE, &format!("a packet to port {port}"), || {
+            (self.left_for(port) > before).then_some(())
+        });
+    }
+
+    fn read(&self, name: &str) -> String {
+        let bytes = fs::read(self.directory.path().join(name)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).into_owned()
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        // It may have ended by itself; then there is nothing to kill and only its status is left.
+        let _ended = self.qemu.kill();
+        let _status = self.qemu.wait();
+    }
+}
+
+/// Where the machine's own files are kept between runs: beside what cargo keeps.
+fn kept() -> PathBuf {
+    let profile = crate::binaries::directory();
+    let target = profile.parent().expect("a profile lies in a target folder");
+    target.join("boot")
+}
+
+/// A program of this repository's own scripts.
+fn script(name: &str) -> Program {
+    Program::new(crate::binaries::repository().join("tests").join(name))
+}
