@@ -283,7 +283,7 @@ mod tests {
             binding.iter().flat_map(|key| values(&unit, key)).collect()
         };
         for name in ["ptx-proxy.service", "ptx-orchestrator.service"] {
-            assert_eq!(bound(name), [proof.clone()]);
+            assert_eq!(bound(name), std::slice::from_ref(&proof));
             assert!(values(&unit(&instance, name), "After").contains(&proof));
         }
         let text = unit(&instance, &proof);

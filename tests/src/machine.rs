@@ -24,7 +24,7 @@ mod disk;
 pub use disk::Disk;
 
 /// How long a boot or one command may take on a loaded machine without a processor of its own.
-const PATIENCE: Duration = Duration::from_secs(400);
+pub const PATIENCE: Duration = Duration::from_secs(400);
 
 /// A machine that has booted.
 #[derive(Debug)]
