@@ -13,7 +13,10 @@ use tests::instance::Instance;
 #[test]
 fn up_proves_itself_a_second_changes_nothing_and_purge_leaves_nothing() {
     let instance = Instance::claim();
+    let range = || fs::read_to_string("/proc/sys/net/ipv4/ping_group_range").unwrap();
+    let range_before = range();
     let up = instance.run_up(&[]).ok();
+    assert_eq!(range(), "1\t0\n", "no group may open ping sockets");
     for expected in [
         "Gate test passed",
         "destination_not_listed",
@@ -60,6 +63,7 @@ fn up_proves_itself_a_second_changes_nothing_and_purge_leaves_nothing() {
 
     instance.run_down(&["--purge"]).ok();
     assert_eq!(traces(&instance.name), Vec::<String>::new());
+    assert_eq!(range(), range_before);
     assert!(
         !instance.prefix.exists(),
         "{:?}",
