@@ -71,7 +71,7 @@ impl Machine {
         );
         let drive = |path: &Path, snapshot: &str| {
             format!(
-                "file={},if=virtio,format=raw,snapshot={snapshot}",
+                "file={},if=virtio,format=raw,snapshot={snapshot},cache=unsafe",
                 path.display()
             )
         };
@@ -163,11 +163,7 @@ impl Machine {
     /// Runs a line, or a script, as root in the machine.
     #[track_caller]
     pub fn run(&mut self, script: &str) -> Answer {
-        let line = format!("{}\n", BASE64.encode(script));
-        self.shell
-            .get_mut()
-            .write_all(line.as_bytes())
-            .expect("the machine's serial port");
+        self.send(script);
         let answer = self.line();
         let (code, output) = answer.split_once(' ').unwrap_or((&answer, ""));
         let output = BASE64.decode(output).expect("base64 from the shell");
@@ -177,6 +173,14 @@ impl Machine {
                 .unwrap_or_else(|_| panic!("the shell answered {answer:?}")),
             output: String::from_utf8_lossy(&output).into_owned(),
         }
+    }
+
+    fn send(&mut self, script: &str) {
+        let line = format!("{}\n", BASE64.encode(script));
+        self.shell
+            .get_mut()
+            .write_all(line.as_bytes())
+            .expect("the machine's serial port");
     }
 
     /// The trimmed value of one property of a unit.
@@ -207,12 +211,14 @@ impl Machine {
     /// Boots again, in the ordinary way.
     #[track_caller]
     pub fn reboot(&mut self) {
-        self.run("systemctl --no-block reboot");
+        // The shell may end before it has answered.
+        self.send("systemctl --no-block reboot");
         self.wait_until_up();
     }
 
     fn power_off(mut self) {
-        self.run("systemctl --no-block poweroff");
+        // The shell may end before it has answered.
+        self.send("systemctl --no-block poweroff");
         let status = self.qemu.wait().expect("our own child");
         assert!(status.success(), "{}", self.read("qemu.log"));
     }
