@@ -213,6 +213,17 @@ impl Connection {
         })
     }
 
+    fn make_room(&self, bytes: usize) -> io::Result<()> {
+        const ORDINARY: usize = 64 * 1024;
+        if bytes > ORDINARY {
+            // SAFETY: the descriptor belongs to the socket, which outlives this borrow.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(self.socket.as_raw_fd()) };
+            setsockopt(&descriptor, sockopt::SndBufForce, &(4 * bytes))?;
+            setsockopt(&descriptor, sockopt::RcvBufForce, &(4 * bytes))?;
+        }
+        Ok(())
+    }
+
     /// Sends a batch and waits until each of its messages is acknowledged.
     fn commit(
         &mut self,
@@ -220,8 +231,11 @@ impl Connection {
         labels: &[String],
     ) -> Result<(), NetlinkError> {
         let doing = "changing nftables";
-        self.socket
-            .send_all(batch)
+        // One datagram: a transaction cut in two would be none. Its size is bounded by the number of
+        // ranges, so that the buffers are made to fit it and its answers.
+        let bytes: Vec<u8> = batch.into_iter().flatten().copied().collect();
+        self.make_room(bytes.len())
+            .and_then(|()| self.socket.send(&bytes))
             .map_err(|error| NetlinkError::new(doing, error))?;
         let expected = batch.sequence_numbers();
         // Newer kernels acknowledge the batch's begin and end too: then our first message is second.

@@ -46,6 +46,19 @@ pub(super) fn replacement(
             labels.push(format!("elements of set {name}"));
         }
     }
+    for (id, described) in (1..).zip(&ruleset.sets) {
+        let Elements::Intervals(ranges) = &described.elements else {
+            continue;
+        };
+        for part in boundaries(ranges).chunks(KEYS_PER_MESSAGE) {
+            let set = uid_set(&table, described, id)?;
+            add_keys(&set, part);
+            for message in set.elems_iter() {
+                batch.add(&message, MsgType::Add);
+                labels.push(format!("elements of set {}", described.name));
+            }
+        }
+    }
     let mut chains = Vec::new();
     for described in &ruleset.chains {
         let mut chain = Chain::new(text(described.name)?, &table);
@@ -141,30 +154,6 @@ fn uid_set<'t>(
             sys::nftnl_set_set_u32(raw, sys::NFTNL_SET_DESC_SIZE as u16, size);
         }
     }
-    if let Elements::Intervals(ranges) = &described.elements {
-        for (key, flags) in boundaries(ranges) {
-            // SAFETY: the element is fresh; libnftnl copies the key; `nftnl_set_elem_add` hands
-            // the element to the set, which frees it.
-            unsafe {
-                let element = allocated(sys::nftnl_set_elem_alloc());
-                let key = key.to_be_bytes();
-                sys::nftnl_set_elem_set(
-                    element.as_ptr(),
-                    sys::NFTNL_SET_ELEM_KEY as u16,
-                    key.as_ptr().cast(),
-                    4,
-                );
-                if flags != 0 {
-                    sys::nftnl_set_elem_set_u32(
-                        element.as_ptr(),
-                        sys::NFTNL_SET_ELEM_FLAGS as u16,
-                        flags,
-                    );
-                }
-                sys::nftnl_set_elem_add(raw, element.as_ptr());
-            }
-        }
-    }
     if let Elements::Until { uid, expires } = &described.elements {
         let left = render::seconds_until(*expires, jiff::Timestamp::now());
         let key = uid.to_ne_bytes();
@@ -187,6 +176,36 @@ fn uid_set<'t>(
         }
     }
     Ok(set)
+}
+
+/// The attribute that holds a message's elements counts its bytes in 16 bits.
+const KEYS_PER_MESSAGE: usize = 1_000;
+
+/// Gives a set these keys, which a message of its own carries.
+fn add_keys(set: &Set<'_, Uid>, keys: &[(u32, u32)]) {
+    let raw = set.as_ptr().as_ptr();
+    for (key, flags) in keys {
+        // SAFETY: the element is fresh; libnftnl copies the key; `nftnl_set_elem_add` hands the
+        // element to the live set, which frees it.
+        unsafe {
+            let element = allocated(sys::nftnl_set_elem_alloc());
+            let key = key.to_be_bytes();
+            sys::nftnl_set_elem_set(
+                element.as_ptr(),
+                sys::NFTNL_SET_ELEM_KEY as u16,
+                key.as_ptr().cast(),
+                4,
+            );
+            if *flags != 0 {
+                sys::nftnl_set_elem_set_u32(
+                    element.as_ptr(),
+                    sys::NFTNL_SET_ELEM_FLAGS as u16,
+                    *flags,
+                );
+            }
+            sys::nftnl_set_elem_add(raw, element.as_ptr());
+        }
+    }
 }
 
 /// How an interval set is stored: each range is its first key and, flagged as an end, the key

@@ -159,3 +159,21 @@ fn verify_names_what_is_extra_or_changed() {
         finished.shown()
     );
 }
+
+/// More disjoint ranges than fit into one message, or one page of a batch: still one transaction.
+#[test]
+fn thousands_of_ranges_are_one_transaction() {
+    let lab = Lab::new("agents");
+    lab.write_accounts(false);
+    let ranges: Vec<String> = (0..3_500u32)
+        .map(|index| format!("\"{}-{}\"", 100_000 + index * 10, 100_004 + index * 10))
+        .collect();
+    lab.write_config_with("agents", &format!("agents = [{}]", ranges.join(", ")), "");
+    let words = ["tcp", super::lab::PEER4, "443"];
+    let (shut, free) = (134_994, 134_995);
+    assert_eq!(lab.attempt(shut, &words).outcome, "reached", "control");
+    lab.shut();
+    lab.boundary(&["verify"]).ok();
+    assert_eq!(lab.attempt(shut, &words).outcome, "refused");
+    assert_eq!(lab.attempt(free, &words).outcome, "reached");
+}
