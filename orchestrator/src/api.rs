@@ -67,6 +67,7 @@ pub fn router(board: Arc<Board>, entrance: Entrance) -> Router {
         .route("/why", get(operators::why));
     let api = Router::new()
         .route("/health", get(health))
+        .route("/anchors", get(operators::anchors))
         .route("/agents/me", get(agents::me))
         .route("/agents/me/inbox-lite", get(agents::inbox))
         .route(

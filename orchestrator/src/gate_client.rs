@@ -148,6 +148,20 @@ impl GateClient {
             .collect()
     }
 
+    /// The last checkpoint of the gate's audit log, if there is one.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub async fn checkpoint(&self) -> Result<Option<Value>, GateError> {
+        match self.ask(Method::GET, "/v1/checkpoint", None).await {
+            Ok(answer) => serde_json::from_slice(&answer.body)
+                .map(Some)
+                .map_err(GateError::Unreadable),
+            Err(GateError::Refused { status: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn ask(
         &self,
         method: Method,

@@ -8,6 +8,7 @@
 //! [`supervise`] carries the run out through [`container::Engine`] and [`gate_client`], the agent
 //! works through [`api`], and [`timeline`] shows what came of it.
 
+pub mod anchor;
 pub mod api;
 pub mod cli;
 pub mod config;

@@ -4,7 +4,7 @@
 //! P/usr/local/lib/portcullis/*        binaries            root 0755
 //! P/etc/portcullis/*.toml             configuration       root 0644
 //! P/etc/portcullis/credentials/NAME   upstream secrets    N-proxy 0600 in 0700
-//! P/var/lib/portcullis/proxy          CA key, audit log   N-proxy 0700
+//! P/var/lib/portcullis/proxy          CA and audit key, audit log   N-proxy 0700
 //! P/var/lib/portcullis/trust          CA for clients      root 0644
 //! P/var/lib/portcullis/orchestrator   tickets, runs       N-orchestrator 0711
 //! P/run/portcullis/*                  sockets, status
@@ -168,6 +168,12 @@ impl Layout {
     #[must_use]
     pub fn proxy_state(&self) -> PathBuf {
         self.state().join("proxy")
+    }
+
+    /// The key that signs the audit log.
+    #[must_use]
+    pub fn audit_key(&self) -> PathBuf {
+        self.proxy_state().join("audit.key")
     }
 
     #[must_use]

@@ -16,6 +16,7 @@ use crate::site::Site;
 use crate::subid::SubidError;
 use crate::supervise::SuperviseError;
 
+pub mod audit_key;
 pub mod authority;
 pub mod binaries;
 pub mod cgroups;

@@ -123,6 +123,7 @@ fn steps(site: &Site) -> Vec<Box<dyn Step>> {
     steps.push(Box::new(step::configuration::Configuration));
     steps.push(Box::new(step::authority::Authority));
     steps.push(Box::new(step::trust::Trust));
+    steps.push(Box::new(step::audit_key::AuditKey));
     steps.push(Box::new(step::rootfs::Rootfs));
     steps.push(Box::new(step::settings::Settings));
     if site.systemd {

@@ -116,6 +116,8 @@ struct State {
     tally: Tally,
     /// How long the last sync took.
     synced_in: Duration,
+    /// The last checkpoint that is on the disk.
+    checkpoint: Option<Arc<str>>,
 }
 
 /// How far the disk is behind.
@@ -216,6 +218,7 @@ impl Audit {
             owed: Owed::default(),
             tally: Tally::default(),
             synced_in: Duration::ZERO,
+            checkpoint: found.closing.map(Arc::from),
             stop: false,
             sleep: Sleep::Awake,
         };
@@ -390,6 +393,13 @@ impl Audit {
             last_sync: state.synced_in,
         };
         (state.tally.clone(), lag)
+    }
+
+    /// The last checkpoint that is on the disk, as its line: of this process, or the one that its
+    /// predecessor closed the log with.
+    #[must_use]
+    pub fn checkpoint(&self) -> Option<Arc<str>> {
+        self.shared.lock().checkpoint.clone()
     }
 
     /// Follows a rotation by others: if the path no longer names the open file, a new one is begun

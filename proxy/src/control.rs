@@ -10,6 +10,7 @@
 //! | `GET /v1/status` | what [`custody::Status`] says |
 //! | `POST /v1/reload` | what changed; 422 with the diagnostics when something is broken |
 //! | `GET /v1/metrics` | what [`crate::metrics`] says |
+//! | `GET /v1/checkpoint` | the last checkpoint of the audit log; 404 while there is none |
 //! | `GET /v1/events` | audit lines from now on |
 //! | `GET /v1/audit?run=ID` or `?id=ID` | audit lines from the log |
 //!
@@ -195,6 +196,14 @@ async fn handle(request: Request<Incoming>, custody: &Arc<Custody>, peer: &Peer)
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "metrics_failed",
                 &problem.to_string(),
+            ),
+        },
+        Command::Checkpoint => match custody.audit.checkpoint() {
+            Some(line) => answer::text(format!("{line}\n")),
+            None => error(
+                StatusCode::NOT_FOUND,
+                "no_checkpoint",
+                "the audit log has no checkpoint yet",
             ),
         },
         Command::Events => stream::events(&custody.audit),

@@ -13,4 +13,5 @@ mod custody {
     mod hardening;
     mod secrets;
     mod start;
+    mod vouching;
 }

@@ -72,11 +72,29 @@ pub(crate) fn kill_loop(rounds: usize) {
             )
         );
 
+        // What the client has read of has its record, which is one without an end.
+        let begun = world
+            .gate
+            .audit_lines()
+            .into_iter()
+            .find(|record| record["kind"] == "request" && record["path"] == path.as_str())
+            .unwrap_or_else(|| panic!("{path} left without a record"));
         world.start();
+        let report = verified(&world);
+        assert_eq!(report["intact"], true, "{report}");
+        let open: Vec<_> = report["open"].as_array().unwrap().iter().collect();
+        assert!(open.contains(&&begun["id"]), "{report}");
         let after = format!("https://{WEB}/after-{round}");
         let resumed = world.curl(&[&after]).ok();
         assert!(resumed.stdout.ends_with("\n200"), "{}", resumed.shown());
     }
+    let ends = |report: &serde_json::Value| report["open"].as_array().unwrap().len();
+    let report = verified(&world);
+    assert_eq!(
+        ends(&report),
+        rounds,
+        "exactly the requests that were cut: {report}"
+    );
     assert!(!world.web.received().contains("/meanwhile"));
     assert!(!world.web.received().contains("/direct"));
 }
@@ -269,6 +287,79 @@ fn check(world: &World) -> tests::command::Finished {
         .arg(world.gate.policy())
         .as_uid(world.gate.operator)
         .run()
+}
+
+/// What `audit verify` says of the gate's log.
+fn verified(world: &World) -> serde_json::Value {
+    let told = Program::new(binaries::path("portcullis-proxy"))
+        .args(["audit", "verify", "--json", "--config"])
+        .arg(world.gate.config())
+        .run();
+    serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {}", told.shown()))
+}
+
+/// Kills the gate `rounds` times at random moments while many clients ask at once. No byte of an
+/// answer may have been read without the record of its request, and the chain must hold or name the
+/// requests that were cut.
+pub(crate) fn kill_under_load(rounds: usize) {
+    let mut world = World::new();
+    let mut moment = u64::from(std::process::id());
+    for round in 0..rounds {
+        let answers = world.path().join(format!("answers-{round}"));
+        let script = format!(
+            "for c in 1 2 3 4; do (for n in $(seq 400); do \
+             code=$(curl -sS --max-time 5 -o /dev/null -w '%{{http_code}}' \
+             https://{WEB}/k-{round}-$c-$n 2>/dev/null) || exit 0; \
+             echo /k-{round}-$c-$n $code >> {}-$c; done) & done; wait",
+            answers.display()
+        );
+        let mut clients = world.agent("sh").args(["-c", &script]).spawn();
+        // Anything but a pattern; the load begins at once.
+        moment = moment
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        std::thread::sleep(Duration::from_millis(80 + (moment >> 33) % 250));
+        world.gate.kill();
+        let status = wait::until("the clients see the end", || clients.try_wait().unwrap());
+        assert!(status.success());
+        let recorded: std::collections::HashSet<String> = world
+            .gate
+            .audit_lines()
+            .into_iter()
+            .filter(|record| record["kind"] == "request" && record["credential"] == "web")
+            .filter_map(|record| Some(record["path"].as_str()?.to_owned()))
+            .collect();
+        let mut read = 0;
+        for client in 1..=4 {
+            let told = std::fs::read_to_string(format!("{}-{client}", answers.display()));
+            for line in told.unwrap_or_default().lines() {
+                let Some((path, "200")) = line.split_once(' ') else {
+                    continue;
+                };
+                read += 1;
+                assert!(
+                    recorded.contains(path),
+                    "{path} was answered without a record"
+                );
+            }
+        }
+        world.start();
+        let report = verified(&world);
+        assert_eq!(report["intact"], true, "after {read} answers: {report}");
+        for id in report["open"].as_array().unwrap() {
+            assert!(
+                id.as_str().is_some_and(|id| id.starts_with('r')),
+                "{report}"
+            );
+        }
+    }
+    // Control: there was something to lose.
+    assert!(!world.web.received().is_empty());
+}
+
+#[test]
+fn kills_under_load_lose_no_record_of_what_was_answered() {
+    kill_under_load(20);
 }
 
 #[track_caller]

@@ -17,6 +17,13 @@ fn kills() {
     crate::outage::kill_loop(rounds());
 }
 
+/// Two hundred with ten rounds.
+#[test]
+fn kills_under_load() {
+    let rounds = rounds();
+    crate::outage::kill_under_load(if rounds > 1 { 20 * rounds } else { 1 });
+}
+
 #[test]
 fn idle_tunnels_and_distinct_names_cost_what_is_stated() {
     if rounds() > 1 {

@@ -167,6 +167,15 @@ impl Gate {
             .collect()
     }
 
+    /// As [`Gate::audit`], of a log that a killed gate may have left with half a line.
+    pub fn audit_lines(&self) -> Vec<Value> {
+        let text = fs::read(self.audit_file()).unwrap_or_default();
+        String::from_utf8_lossy(&text)
+            .lines()
+            .filter_map(|line| serde_json::from_str(line).ok())
+            .collect()
+    }
+
     /// What it said, to operators.
     pub fn log(&self) -> String {
         fs::read_to_string(self.dir.join("log")).unwrap_or_default()

@@ -200,6 +200,30 @@ pub(super) async fn activity(
     Ok(Json(body))
 }
 
+/// `GET /api/anchors?limit=`: checkpoints of the gate's audit log, oldest first.
+pub(super) async fn anchors(
+    State(board): State<Shared>,
+    _person: Person,
+    Query(query): Query<HashMap<String, String>>,
+) -> Result<Json<Value>, Failure> {
+    let limit = number(&query, "limit", 10_000, 1..=100_000)?;
+    let body = board
+        .store
+        .read(move |db| {
+            let list = journal::of_kind(db, crate::anchor::KIND, limit)?;
+            Ok(list
+                .iter()
+                .map(|e| {
+                    json!({ "anchoredAt": iso(e.at), "seq": e.facts["seq"],
+                            "statement": e.facts["statement"], "key": e.facts["key"],
+                            "signature": e.facts["signature"] })
+                })
+                .collect())
+        })
+        .await?;
+    Ok(Json(body))
+}
+
 /// `GET /api/issues/{id}/timeline`
 pub(super) async fn timeline(
     State(board): State<Shared>,

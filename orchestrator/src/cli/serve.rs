@@ -15,6 +15,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use super::{CliError, output};
+use crate::anchor;
 use crate::api::{self, Board, Entrance};
 use crate::config::Config;
 use crate::container::LxcEngine;
@@ -185,6 +186,11 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         let router = api::router(Arc::clone(&board), entrance);
         servers.spawn(api::serve(listener, router, stopped.clone()));
     }
+    let anchors = anchor::keep(store.clone(), gate.clone(), stopped.clone());
+    servers.spawn(async move {
+        anchors.await;
+        Ok(())
+    });
     let supervisor = Supervisor::new(
         store,
         engine,

@@ -133,6 +133,30 @@ pub(crate) fn of_company(
     Ok(rows.collect::<Result<_, _>>()?)
 }
 
+/// The newest entry of a kind.
+pub(crate) fn last_of_kind(
+    connection: &Connection,
+    kind: &str,
+) -> Result<Option<Entry>, StoreError> {
+    Ok(of_kind(connection, kind, 1)?.pop())
+}
+
+/// The newest entries of a kind, oldest first.
+pub(crate) fn of_kind(
+    connection: &Connection,
+    kind: &str,
+    limit: u32,
+) -> Result<Vec<Entry>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT seq, at, kind, actor, company, ticket, run, facts, hash FROM journal
+         WHERE kind = ? ORDER BY seq DESC LIMIT ?",
+    )?;
+    let rows = statement.query_map(params![kind, limit], |row| Ok(entry(row)?.0))?;
+    let mut found: Vec<Entry> = rows.collect::<Result<_, _>>()?;
+    found.reverse();
+    Ok(found)
+}
+
 /// Reads the whole chain. `Ok(Ok(n))` = n entries, all as written.
 ///
 /// # Errors

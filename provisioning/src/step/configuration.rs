@@ -99,6 +99,7 @@ pub fn proxy(instance: &Instance) -> String {
          \n\
          [audit]\n\
          directory = \"{state}/audit\"\n\
+         signing_key = \"{audit_key}\"\n\
          \n\
          [boundary]\n\
          status = \"{boundary}\"\n\
@@ -116,6 +117,7 @@ pub fn proxy(instance: &Instance) -> String {
         runs = layout.runs().display(),
         board = layout.board_socket().display(),
         state = layout.proxy_state().display(),
+        audit_key = layout.audit_key().display(),
         boundary = layout.boundary_status().display(),
         policy = layout.policies().join("default.toml").display(),
         credential = layout.credentials().join("github").display(),

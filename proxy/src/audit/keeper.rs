@@ -219,11 +219,13 @@ impl Shared {
             }
         };
         state.checked = (state.log.seq(), Instant::now());
-        let (state, synced) = self.make_durable(state);
+        let (mut state, synced) = self.make_durable(state);
         if synced.is_ok() {
             // Only now: what others keep must not be ahead of the disk. An error means that nobody
             // listens.
-            let _ = self.lines.send(Arc::from(line));
+            let line: Arc<str> = Arc::from(line);
+            state.checkpoint = Some(Arc::clone(&line));
+            let _ = self.lines.send(line);
         }
         state
     }

@@ -22,6 +22,8 @@ pub(super) struct Found {
     pub(super) at: Position,
     /// Whether the log ended with its closing record, or there was none.
     pub(super) clean: bool,
+    /// The closing record, if the file ends with one.
+    pub(super) closing: Option<String>,
     pub(super) torn: Option<PathBuf>,
 }
 
@@ -82,6 +84,7 @@ pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
                 first: seq + 1,
             },
             clean: before.is_none_or(|last| last.is_closing()) && torn.is_none(),
+            closing: None,
             torn,
         });
     }
@@ -99,6 +102,9 @@ pub(super) fn recover(file: &File, path: &Path) -> Result<Found, AuditError> {
                     first: first.unwrap_or(last.seq),
                 },
                 clean: last.is_closing() && skipped == 0 && torn.is_none(),
+                closing: last
+                    .is_closing()
+                    .then(|| String::from_utf8_lossy(&line).into_owned()),
                 torn,
             });
         }

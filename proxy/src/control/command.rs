@@ -17,6 +17,7 @@ pub(super) enum Command {
     Reload,
     Events,
     Metrics,
+    Checkpoint,
     Audit(Filter),
 }
 
@@ -64,6 +65,7 @@ impl Command {
             (["runs", run, "extend"], &Method::POST) => Ok(Self::Extend(RunId::parse(run)?)),
             (["status"], &Method::GET) => Ok(Self::Status),
             (["reload"], &Method::POST) => Ok(Self::Reload),
+            (["checkpoint"], &Method::GET) => Ok(Self::Checkpoint),
             (["metrics"], &Method::GET) => Ok(Self::Metrics),
             (["events"], &Method::GET) => Ok(Self::Events),
             (["audit"], &Method::GET) => {
@@ -79,7 +81,7 @@ impl Command {
                 Ok(Self::Audit(filter))
             }
             (
-                ["runs" | "status" | "reload" | "events" | "audit" | "metrics"]
+                ["runs" | "status" | "reload" | "events" | "audit" | "metrics" | "checkpoint"]
                 | ["runs", _]
                 | ["runs", _, "extend"],
                 _,
