@@ -45,20 +45,20 @@ pub async fn keep(store: Store, gate: GateClient, mut stopped: watch::Receiver<b
             _ = ticks.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => return,
         }
-        match gate.checkpoint().await {
-            Ok(Some(record)) => match anchor(&store, &record).await {
-                Ok(Kept::FellBack) => {
-                    tracing::error!(
-                        "the gate's audit log stands before a line that was anchored: it was cut \
-                         back or written anew (portcullis audit verify --anchors)"
-                    );
-                }
-                Ok(Kept::Unreadable) => tracing::error!("the gate's checkpoint cannot be read"),
-                Ok(Kept::Anchored | Kept::Known) => {}
-                Err(error) => tracing::error!("a checkpoint could not be anchored: {error}"),
-            },
-            // None yet; and a gate that is away is told by others.
-            Ok(None) | Err(_) => {}
+        // None yet; and a gate that is away is told by others.
+        let Ok(Some(record)) = gate.checkpoint().await else {
+            continue;
+        };
+        match anchor(&store, &record).await {
+            Ok(Kept::FellBack) => {
+                tracing::error!(
+                    "the gate's audit log stands before a line that was anchored: it was cut back \
+                     or written anew (portcullis audit verify --anchors)"
+                );
+            }
+            Ok(Kept::Unreadable) => tracing::error!("the gate's checkpoint cannot be read"),
+            Ok(Kept::Anchored | Kept::Known) => {}
+            Err(error) => tracing::error!("a checkpoint could not be anchored: {error}"),
         }
     }
 }
