@@ -25,6 +25,7 @@ use crate::control::{self, custody::Custody};
 use crate::credential::Vault;
 use crate::gate::{Gate, Parts};
 use crate::harden::{self, Hardened, VisibleUids};
+use crate::openpgp::SecretKey;
 use crate::policies::Policies;
 use crate::runs::{NewListener, Runs, RunsSettings};
 use crate::store::{Foreign, ProofError};
@@ -69,8 +70,13 @@ enum StartError {
     Ca(#[from] crate::ca::CaError),
     #[error(transparent)]
     Audit(#[from] crate::audit::AuditError),
-    #[error("the key that signs the audit log cannot be used")]
-    AuditKey(#[from] crate::openpgp::KeyError),
+    #[error("an OpenPGP key cannot be used")]
+    Key(#[from] crate::openpgp::KeyError),
+    #[error(
+        "the key that signs the audit log, {}, is also the one that reads the store\n  hint: make one \
+         for the log alone: portcullis-proxy audit keygen", .0.display()
+    )]
+    OneKey(PathBuf),
     #[error(transparent)]
     Runs(#[from] crate::runs::RunError),
     #[error(transparent)]
@@ -148,7 +154,15 @@ fn assemble(
 ) -> Result<(Arc<Custody>, mpsc::Receiver<NewListener>), StartError> {
     let mut settings = config.audit.settings();
     match &config.audit.signing_key {
-        Some(path) => settings.signer = Some(Arc::new(Signer::load(path)?)),
+        Some(path) => {
+            let signer = Signer::load(path)?;
+            if let Some(store) = &config.store
+                && SecretKey::load(&store.key)?.fingerprint() == signer.fingerprint()
+            {
+                return Err(StartError::OneKey(path.clone()));
+            }
+            settings.signer = Some(Arc::new(signer));
+        }
         None => tracing::warn!(
             "[audit] names no signing_key: checkpoints are not signed, so whoever can write the \
              audit log can write it anew"
