@@ -19,9 +19,20 @@ const WEB: &str = "web.portcullis.test";
 
 /// A world with one web server that speaks both versions of HTTP and keeps nothing.
 fn plain_web() -> Clients {
-    let policy = open(WEB, &["GET,HEAD /**", "POST,PUT /**"]) + &closed(&[WEB]);
-    let words = ["plain", "--http2", "--root", "{dir}"];
-    Clients::new(&[Upstream::new(&[WEB], &words)], &policy, &[])
+    Clients::new(&[plain_server()], &plain_policy(), &[])
+}
+
+/// The same for an agent whose own connections are led to the gate.
+fn led_web() -> Clients {
+    Clients::led(&[plain_server()], &plain_policy())
+}
+
+fn plain_policy() -> String {
+    open(WEB, &["GET,HEAD /**", "POST,PUT /**"]) + &closed(&[WEB])
+}
+
+fn plain_server() -> Upstream {
+    Upstream::new(&[WEB], &["plain", "--http2", "--root", "{dir}"])
 }
 
 fn web_server() -> Upstream {

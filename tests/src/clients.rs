@@ -79,7 +79,13 @@ impl Clients {
     ///
     /// `{pin}` in the policy becomes the pin of the upstreams' key.
     pub fn new(upstreams: &[Upstream], policy: &str, credentials: &[Credential]) -> Self {
-        Self::with_limits(upstreams, policy, credentials, "")
+        Self::build(upstreams, policy, credentials, "", false)
+    }
+
+    /// The same, and the agent's own connections and look-ups are led to the gate, for programs that
+    /// ignore proxy variables.
+    pub fn led(upstreams: &[Upstream], policy: &str) -> Self {
+        Self::build(upstreams, policy, &[], "", true)
     }
 
     /// The same with more lines at the end of the gate's configuration.
@@ -88,6 +94,16 @@ impl Clients {
         policy: &str,
         credentials: &[Credential],
         limits: &str,
+    ) -> Self {
+        Self::build(upstreams, policy, credentials, limits, false)
+    }
+
+    fn build(
+        upstreams: &[Upstream],
+        policy: &str,
+        credentials: &[Credential],
+        limits: &str,
+        led: bool,
     ) -> Self {
         let scratch = host::scratch();
         let dir = |name: &str| scratch.path().join(name);
@@ -124,13 +140,23 @@ impl Clients {
             Boundary::Kernel,
         );
         let config = fs::read_to_string(gate.config()).expect("it was written") + limits;
+        let entrance = format!("tcp = \"{}\"\n", gate::ADDRESS);
+        let (config, more) = if led {
+            let more = "redirected = [\"127.0.0.1:3129\", \"[::1]:3129\"]\n\
+                        resolver = [\"127.0.0.1:3153\", \"[::1]:3153\"]\n";
+            let config = config.replace(&entrance, &(entrance.clone() + more));
+            (config, "[redirect]\nport = 3129\n[resolver]\nport = 3153\n")
+        } else {
+            (config, "")
+        };
         host::file(&gate.config(), &config, 0, 0o644);
-        let wall = Wall::raise(
+        let wall = Wall::raise_with(
             &netns,
             &dir("wall"),
             gate.uid,
             &[agent],
             &gate.boundary_status(),
+            more,
         );
         gate.start(&netns);
         let environment = environment(&dir("trust"), &gate, upstreams);

@@ -19,6 +19,18 @@ pub struct Wall {
 impl Wall {
     /// Shuts `agents` in behind the gate's port, applies that, and keeps `status` fresh.
     pub fn raise(netns: &Netns, dir: &Path, proxy: u32, agents: &[u32], status: &Path) -> Self {
+        Self::raise_with(netns, dir, proxy, agents, status, "")
+    }
+
+    /// The same with more lines at the end of `boundary.toml`.
+    pub fn raise_with(
+        netns: &Netns,
+        dir: &Path,
+        proxy: u32,
+        agents: &[u32],
+        status: &Path,
+        more: &str,
+    ) -> Self {
         host::directory(dir, 0, 0o755);
         let listed: Vec<_> = agents.iter().map(|uid| format!("\"{uid}\"")).collect();
         let port = gate::ADDRESS
@@ -27,7 +39,7 @@ impl Wall {
             .expect("an address has a port");
         let text = format!(
             "scope = \"agents\"\ntable = \"portcullis\"\ngate_port = {port}\nproxy = \"{proxy}\"\n\
-             agents = [{}]\nstatus = \"{}\"\n",
+             agents = [{}]\nstatus = \"{}\"\n{more}",
             listed.join(", "),
             status.display()
         );

@@ -2,21 +2,24 @@
 
 use tests::matrix::{self, Row};
 
-use super::{plain_web, url};
+use super::{led_web, plain_web, url};
 
 #[test]
 fn node_works_and_is_told() {
-    let clients = plain_web();
     let script = matrix::directory().join("src/node/fetch.js");
-    for (client, program, hows) in [("node 24", "node24", &["fetch", "https"][..])] {
-        for how in hows {
+    // node 20 reads no proxy variable: its own connections are led to the gate.
+    for (client, program, clients) in [
+        ("node 20", "node20", led_web()),
+        ("node 24", "node24", plain_web()),
+    ] {
+        for how in ["fetch", "https"] {
             let node = |path: &str| {
                 let node = clients.agent(program).arg(&script).arg(how);
                 node.args(["POST", &url(path), "told"]).run()
             };
             let row = Row {
                 client,
-                way: if *how == "fetch" {
+                way: if how == "fetch" {
                     "fetch"
                 } else {
                     "https module"
