@@ -299,6 +299,24 @@ fn every_namespace_is_the_runs_own_and_nothing_is_inherited() {
 }
 
 #[test]
+fn ssh_is_refused_with_its_remedy_and_without_a_try() {
+    let bench = Bench::new();
+    let refused = bench.run(
+        &[],
+        "git ls-remote ssh://git@other.portcullis.test:22/acme/web 2>&1; echo code $?; git config --system core.sshCommand",
+    );
+    let said = refused.ok().stdout;
+    for part in [
+        "Portcullis: ssh (port 22) is refused",
+        "hint: use https://HOST/",
+        "code 128",
+        "sh -c",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+}
+
+#[test]
 fn the_system_is_read_only_and_nothing_of_the_host_is_in_it() {
     let bench = Bench::new();
     let refused = bench.run(
@@ -327,6 +345,7 @@ fn the_system_is_read_only_and_nothing_of_the_host_is_in_it() {
         "/run/portcullis",
         "/opt/portcullis/relay",
         "/opt/portcullis/trust",
+        "/etc/gitconfig",
         "/etc/ssl/certs/ca-certificates.crt",
     ];
     for line in parts[0].lines() {
