@@ -171,6 +171,14 @@ pub fn upgrade(parts: &Parts, scheme: Scheme) -> Result<bool, Refusal> {
     }
 }
 
+/// Whether an `Upgrade` begins like one to WebSocket, whatever else is wrong with it.
+pub fn names_websocket(headers: &HeaderMap) -> bool {
+    headers.get_all(header::UPGRADE).iter().any(|value| {
+        let start = value.as_bytes().get(..9).unwrap_or_default();
+        start.eq_ignore_ascii_case(b"websocket")
+    })
+}
+
 /// Methods that no rule can open: TRACE would echo the injected credential, and there is no tunnel
 /// in a tunnel.
 pub fn method(method: &Method) -> Result<(), Refusal> {

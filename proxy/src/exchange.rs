@@ -79,7 +79,7 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
         parts.version == Version::HTTP_2,
     );
     // Behind a request for a WebSocket the watcher does not follow the connection any more.
-    let unfollowed = parts.headers.contains_key(header::UPGRADE);
+    let unfollowed = classify::names_websocket(&parts.headers);
     let mut response = match judged {
         Ok(allowed) => {
             let upgrade = parts.extensions.remove::<OnUpgrade>();

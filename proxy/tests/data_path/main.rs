@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod attacks;
+mod certificates;
+mod curl;
 mod features;
 mod http2;
 mod minted;

@@ -26,7 +26,12 @@ pub(crate) struct Upstream {
 impl Upstream {
     /// Starts a server whose certificate names `host`.
     pub(crate) async fn start(host: &str) -> Self {
-        let Identity { config, ca, pin } = identity(host);
+        Self::serve(identity(host)).await
+    }
+
+    /// Starts a server that proves itself so.
+    pub(crate) async fn serve(identity: Identity) -> Self {
+        let Identity { config, ca, pin } = identity;
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let log = Log::default();
