@@ -17,16 +17,21 @@ fn curl_works_and_is_told() {
         way,
         version: version.clone(),
     };
-    clients.judge(
-        &row("HTTP/1.1"),
-        curl(&["--http1.1", &url("/version")]),
-        "HTTP/",
-        curl(&["--http1.1", &url("/closed/x")]),
-    );
-    clients.judge(
-        &row("HTTP/1.1, body"),
-        curl(&["--http1.1", "--data", "a=b", &url("/echo")]),
-        "a=b",
-        curl(&["--http1.1", "--data", "a=b", &url("/closed/echo")]),
-    );
+    for (flag, number, way, with_body) in [
+        ("--http1.1", "1.1", "HTTP/1.1", "HTTP/1.1, body"),
+        ("--http2", "2", "HTTP/2", "HTTP/2, body"),
+    ] {
+        let print = ["--write-out", "\nby %{http_version}"];
+        let spoken = format!("by {number}");
+        let [allowed, refused] = ["/version", "/closed/version"]
+            .map(|path| curl(&[&[flag][..], &print, &[&url(path)]].concat()));
+        assert!(refused.output().contains(&spoken), "{}", refused.shown());
+        clients.judge(&row(way), allowed, &spoken, refused);
+        clients.judge(
+            &row(with_body),
+            curl(&[flag, "--data", "a=b", &url("/echo")]),
+            "a=b",
+            curl(&[flag, "--data", "a=b", &url("/closed/echo")]),
+        );
+    }
 }

@@ -98,3 +98,8 @@ fn flat(flag: &str, down: &'static str, up: &'static str) {
 fn a_gibibyte_each_way_over_http_1_leaves_the_gates_memory_flat() {
     flat("--http1.1", "HTTP/1.1, 1 GiB down", "HTTP/1.1, 1 GiB up");
 }
+
+#[test]
+fn a_gibibyte_each_way_over_http_2_leaves_the_gates_memory_flat() {
+    flat("--http2", "HTTP/2, 1 GiB down", "HTTP/2, 1 GiB up");
+}
