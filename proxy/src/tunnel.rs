@@ -4,6 +4,7 @@
 //! request by request all the same. What is neither is closed; there is no raw fallback.
 
 mod handshake;
+mod hello;
 mod http2;
 pub(crate) mod rejoined;
 mod seldom;
@@ -27,6 +28,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
 use self::handshake::Failure;
+use self::hello::Hello;
 use self::rejoined::Rejoined;
 use self::seldom::Seldom;
 use crate::classify::{self, Entry};
@@ -40,6 +42,9 @@ use crate::gate::Gate;
 use crate::names;
 use crate::redirected;
 use crate::refusal::{self, Shape};
+
+/// A hello is read ahead so far; a longer one is the TLS library's to bound.
+const LONGEST_HELLO: usize = 64 * 1024;
 
 /// Serves one connection of an identified client until it ends, stops moving, or the client's run
 /// is closed.
@@ -242,7 +247,29 @@ pub(crate) async fn within<IO>(
             Err(_) => return unopened(gate, client, &authority, Some(Failure::Late)),
         }
     }
+    if let Err(failure) = legible(gate, &mut io).await {
+        return unopened(gate, client, &authority, Some(failure));
+    }
     intercept(gate, client, authority, io, pulse, live).await;
+}
+
+/// Reads a TLS hello ahead, as far as its server name, which must not be one that the TLS library
+/// would take for none.
+async fn legible<IO>(gate: &Gate, io: &mut Rejoined<IO>) -> Result<(), Failure>
+where
+    IO: AsyncRead + Unpin,
+{
+    let wanted = |bytes: &[u8]| match hello::read(bytes) {
+        Hello::More(needed) => needed,
+        Hello::Fine | Hello::Odd => 0,
+    };
+    let reading = io.gather(LONGEST_HELLO, wanted);
+    match timeout(gate.config.limits.handshake_timeout, reading).await {
+        Ok(Ok(())) if hello::read(&io.first) == Hello::Odd => Err(Failure::OtherName),
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(Failure::Tls(error)),
+        Err(_) => Err(Failure::Late),
+    }
 }
 
 /// Whether plain HTTP is worth reading there: a rule says so, or the port does, so that a refusal

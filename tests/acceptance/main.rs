@@ -7,6 +7,7 @@
 
 mod architecture;
 mod audit;
+mod authority;
 mod boot;
 mod boundary;
 mod clients;

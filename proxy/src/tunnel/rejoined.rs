@@ -20,6 +20,29 @@ pub(crate) struct Rejoined<IO> {
 }
 
 impl<IO: AsyncRead + Unpin> Rejoined<IO> {
+    /// Reads ahead until as much is there as `wanted` says of what is there, at most `most`; no
+    /// further than the end of the stream.
+    pub(crate) async fn gather(
+        &mut self,
+        most: usize,
+        wanted: impl Fn(&[u8]) -> usize,
+    ) -> io::Result<()> {
+        let mut bytes = BytesMut::from(self.first.as_ref());
+        loop {
+            let needed = wanted(&bytes);
+            if needed <= bytes.len() || needed > most {
+                break;
+            }
+            bytes.reserve(PEEKED);
+            if self.io.read_buf(&mut bytes).await? == 0 {
+                break;
+            }
+            while bytes.len() < needed && self.io.read_buf(&mut bytes).await? > 0 {}
+        }
+        self.first = bytes.freeze();
+        Ok(())
+    }
+
     /// The first byte that will be read, waiting for it; `None` at the end of the stream.
     pub(crate) async fn peek(&mut self) -> io::Result<Option<u8>> {
         if self.first.is_empty() {

@@ -13,6 +13,7 @@ mod minted;
 mod modern;
 mod names;
 mod stand;
+mod tls;
 mod upstream;
 
 use proxy::entrance::client::Client;
