@@ -312,7 +312,7 @@ fn other_ports_and_plain_http_are_carried_where_a_service_names_them() {
         "{unlisted}"
     );
     let upload = place.run(&format!(
-        "head -c 3000000 /dev/zero | curl -sS --noproxy '*' --data-binary @- https://{WEB}/echo | wc -c"
+        "head -c 3000000 /dev/zero | curl -sS --noproxy '*' -H 'Expect:' --data-binary @- https://{WEB}/echo | wc -c"
     ));
     assert_eq!(upload.stdout.trim(), "3000000", "{}", upload.shown());
 }
