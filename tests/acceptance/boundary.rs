@@ -13,5 +13,6 @@ mod named;
 mod openings;
 mod proof;
 mod redirection;
+mod sources;
 mod verification;
 mod watching;

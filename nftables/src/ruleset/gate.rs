@@ -5,6 +5,10 @@
 //! gate's port and 127.0.0.1 or ::1, but still the interface that the packet would have left by: so
 //! redirected flows are recognised by address, port and the translation itself. Whoever dials the
 //! redirect port directly is refused: no translation, no way in.
+//!
+//! Whatever comes to these ports must come from an address of this machine. `IPV6_FREEBIND` lets an
+//! unprivileged program send from any address; the gate's answer, or the kernel's reset where nobody
+//! listens, would go to that address, and both are let out.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -98,6 +102,7 @@ pub(super) fn reachable(ports: &Ports, who: Option<&Term>) -> Vec<Rule> {
             Term::OutLoopback,
             Term::Destination(address, prefix),
             Term::DestinationPort(Protocol::Tcp, ports.gate),
+            Term::SourceIsLocal,
             Term::Accept,
         ]);
         rules.push(rule(format!("to the gate over {family}"), terms));
@@ -109,6 +114,7 @@ pub(super) fn reachable(ports: &Ports, who: Option<&Term>) -> Vec<Rule> {
                 Term::Destination(address, prefix),
                 Term::DestinationPort(protocol, port),
                 Term::Translated,
+                Term::SourceIsLocal,
                 Term::Accept,
             ]);
             rules.push(rule(format!("{what} over {family}"), terms));
@@ -142,6 +148,7 @@ pub(super) fn redirection(who: &Term, resolved: &Resolved, others: Vec<Rule>) ->
                 vec![
                     who.clone(),
                     Term::DestinationPort(protocol, DNS),
+                    Term::SourceIsLocal,
                     Term::Redirect(port),
                 ],
             ));
@@ -153,6 +160,7 @@ pub(super) fn redirection(who: &Term, resolved: &Resolved, others: Vec<Rule>) ->
                 who.clone(),
                 Term::DestinationIsAway,
                 which,
+                Term::SourceIsLocal,
                 Term::Redirect(redirect.port),
             ];
             rule(comment, terms)

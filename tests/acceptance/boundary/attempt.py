@@ -19,6 +19,7 @@ ANSWER = 0.4
 IPPROTO_MPTCP = 262
 IPV6_FREEBIND = 78
 IP_FREEBIND = 15
+IP_TRANSPARENT = 19
 
 
 def family(address):
@@ -131,6 +132,11 @@ def spoof(address, port, source, kind):
         sock.setsockopt(socket.IPPROTO_IPV6, IPV6_FREEBIND, 1)
     else:
         sock.setsockopt(socket.IPPROTO_IP, IP_FREEBIND, 1)
+        try:
+            # Without this the kernel binds to the address and then does not send from it.
+            sock.setsockopt(socket.IPPROTO_IP, IP_TRANSPARENT, 1)
+        except PermissionError:
+            pass
     sock.bind((source, 0))
     sock.settimeout(ANSWER)
     if kind == "tcp":

@@ -49,7 +49,7 @@ pub(super) struct Attempt {
 }
 
 impl Attempt {
-    fn of(finished: &Finished) -> Self {
+    pub(super) fn of(finished: &Finished) -> Self {
         let last = finished.stdout.lines().last().unwrap_or_default();
         serde_json::from_str(last).unwrap_or_else(|error| panic!("{error}: {}", finished.shown()))
     }
