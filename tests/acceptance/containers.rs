@@ -6,6 +6,7 @@
 
 mod direct;
 mod exec;
+mod helpers;
 mod network;
 
 use std::fs;

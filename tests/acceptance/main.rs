@@ -25,3 +25,4 @@ mod redirected;
 mod runs;
 mod secrets;
 mod soak;
+mod unproven;

@@ -72,6 +72,11 @@ impl Proven {
 impl Lab {
     /// A host in this scope, boundary not yet loaded, with no interface but loopback.
     pub(super) fn new(scope: &str) -> Self {
+        Self::with(scope, "")
+    }
+
+    /// The same with more in its `boundary.toml`.
+    pub(super) fn with(scope: &str, more: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let process = 1_500_000_000 + std::process::id() % 30_000 * 10_000;
         let first = process + NEXT.fetch_add(1, Ordering::SeqCst) * 100;
@@ -85,7 +90,7 @@ impl Lab {
             String::new()
         };
         let text = format!(
-            "scope = \"{scope}\"\ntable = \"{TABLE}\"\ngate_port = 3128\nproxy = {gate}\n{agents}\nstatus = \"{}\"\n",
+            "scope = \"{scope}\"\ntable = \"{TABLE}\"\ngate_port = 3128\nproxy = {gate}\n{agents}\nstatus = \"{}\"\n{more}",
             dir.path().join("status.json").display()
         );
         host::file(&dir.path().join("boundary.toml"), &text, 0, 0o644);

@@ -13,6 +13,10 @@ use tests::binaries;
 /// Hosts side by side: most of a run is waiting.
 const HOSTS: usize = 5;
 
+/// Plain, and with flows that are led to the gate without having asked. Of the second only what the
+/// first has not: the others are the same rules.
+const CONFIGURATIONS: [&str; 2] = ["", "[redirect]\nport = 3129\n[resolver]\nport = 3153\n"];
+
 /// One thing to take away, by its name in `[[redundant]]`.
 #[derive(Debug, Clone)]
 struct Mutation {
@@ -25,41 +29,49 @@ fn no_rule_goes_unnoticed() {
     let mut all = Vec::new();
     for scope in SCOPES {
         let redundant = redundant(scope);
-        let work = Mutex::new(mutations(scope));
-        let total = work.lock().unwrap().len();
-        assert!(total > 8, "{scope}: only {total} mutations");
-        let wrong = Mutex::new(Vec::new());
-        thread::scope(|threads| {
-            for _ in 0..HOSTS {
-                threads.spawn(|| {
-                    let lab = Lab::new(scope);
-                    loop {
-                        let Some(mutation) = work.lock().unwrap().pop() else {
-                            return;
-                        };
-                        if let Some(problem) =
-                            judge(&lab, &mutation, redundant.contains(&mutation.name))
-                        {
-                            wrong
-                                .lock()
-                                .unwrap()
-                                .push(format!("{scope}: {}: {problem}", mutation.name));
-                        }
-                    }
-                });
-            }
-        });
-        let names: Vec<String> = mutations(scope)
-            .into_iter()
-            .map(|mutation| mutation.name)
-            .collect();
-        let gone = redundant.iter().filter(|name| !names.contains(name));
+        let mut known: Vec<String> = Vec::new();
+        for more in CONFIGURATIONS {
+            let mut fresh = mutations(scope, more);
+            fresh.retain(|mutation| !known.contains(&mutation.name));
+            assert!(fresh.len() > 8, "{scope}: only {} mutations", fresh.len());
+            known.extend(fresh.iter().map(|mutation| mutation.name.clone()));
+            all.extend(unnoticed(scope, more, fresh, &redundant));
+        }
+        let gone = redundant.iter().filter(|name| !known.contains(name));
         all.extend(
             gone.map(|name| format!("{scope}: {name} is listed as redundant and is no rule")),
         );
-        all.extend(wrong.into_inner().unwrap());
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
+}
+
+/// What is wrong with how these were noticed, on several hosts side by side.
+fn unnoticed(
+    scope: &str,
+    more: &str,
+    mutations: Vec<Mutation>,
+    redundant: &[String],
+) -> Vec<String> {
+    let work = Mutex::new(mutations);
+    let wrong = Mutex::new(Vec::new());
+    thread::scope(|threads| {
+        for _ in 0..HOSTS {
+            threads.spawn(|| {
+                let lab = Lab::with(scope, more);
+                loop {
+                    let Some(mutation) = work.lock().unwrap().pop() else {
+                        return;
+                    };
+                    let problem = judge(&lab, &mutation, redundant.contains(&mutation.name));
+                    wrong
+                        .lock()
+                        .unwrap()
+                        .extend(problem.map(|text| format!("{scope}: {}: {text}", mutation.name)));
+                }
+            });
+        }
+    });
+    wrong.into_inner().unwrap()
 }
 
 /// What is wrong with how a mutation was noticed.
@@ -108,8 +120,8 @@ fn listed(lab: &Lab) -> Vec<Value> {
 }
 
 /// Every rule, and every policy that refuses, as the kernel holds them.
-fn mutations(scope: &str) -> Vec<Mutation> {
-    let lab = Lab::new(scope);
+fn mutations(scope: &str, more: &str) -> Vec<Mutation> {
+    let lab = Lab::with(scope, more);
     lab.shut();
     let mut found = Vec::new();
     for object in listed(&lab) {
