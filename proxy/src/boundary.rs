@@ -4,6 +4,8 @@
 //! when [`policy::boundary`] does, and when it lies in a file that only root can write. Anything
 //! else means: serve nothing.
 
+pub mod refusals;
+
 use std::fs::{File, Metadata};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;

@@ -5,26 +5,17 @@
 
 mod listener;
 
-use std::collections::BTreeMap;
-use std::path::Path;
-
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use serde::Deserialize;
 
-use crate::audit::tally::{BOUNDS_MS, Latencies, OTHER, Tally};
-use crate::boundary::Source;
+use crate::audit::tally::{BOUNDS_MS, Latencies, Tally};
+use crate::boundary::{Source, refusals};
 use crate::control::custody::Custody;
 
 pub use listener::serve;
-
-/// Uids told apart in what the boundary refused.
-const MOST_UIDS: usize = 256;
-/// The boundary's counters are a few KiB.
-const REFUSALS_BYTES_MAX: u64 = 1024 * 1024;
 
 type Labels = Vec<(&'static str, String)>;
 
@@ -135,7 +126,7 @@ pub fn render(custody: &Custody) -> Result<String, std::fmt::Error> {
         sheet.counters(
             "boundary_refused_packets",
             "Packets that the kernel boundary refused",
-            boundary(path)
+            refusals::counted(path)
                 .into_iter()
                 .map(|(uid, count)| (label("uid", &uid), count)),
         );
@@ -220,29 +211,6 @@ fn histogram(latencies: &Latencies) -> String {
     text
 }
 
-/// What `portcullis-boundary watch` counted, by uid; nothing where it does not tell.
-fn boundary(status: &Path) -> BTreeMap<String, u64> {
-    #[derive(Deserialize)]
-    struct Refusals {
-        totals: BTreeMap<u32, u64>,
-    }
-    let path = status.with_file_name("refusals.json");
-    let read = || -> Option<Refusals> {
-        let most = std::fs::metadata(&path).ok()?.len() <= REFUSALS_BYTES_MAX;
-        serde_json::from_slice(&std::fs::read(&path).ok().filter(|_| most)?).ok()
-    };
-    let mut counts = BTreeMap::new();
-    for (at, (uid, count)) in read().into_iter().flat_map(|it| it.totals).enumerate() {
-        let uid = if at < MOST_UIDS {
-            uid.to_string()
-        } else {
-            OTHER.to_owned()
-        };
-        *counts.entry(uid).or_default() += count;
-    }
-    counts
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,18 +225,5 @@ mod tests {
         assert!(text.contains("_bucket{le=\"0.001\"} 2\n"), "{text}");
         assert!(text.contains("_bucket{le=\"+Inf\"} 3\n"), "{text}");
         assert!(text.ends_with("_sum 1.007\nportcullis_request_duration_seconds_count 3\n"));
-    }
-
-    #[test]
-    fn what_the_boundary_counted_is_read_and_bounded() {
-        let folder = tempfile::tempdir().unwrap();
-        let status = folder.path().join("status.json");
-        assert!(boundary(&status).is_empty());
-        let totals: BTreeMap<u32, u64> = (0..1000).map(|uid| (uid, 2)).collect();
-        let text = serde_json::json!({"version": 1, "totals": totals}).to_string();
-        std::fs::write(folder.path().join("refusals.json"), text).unwrap();
-        let counts = boundary(&status);
-        assert_eq!(counts.len(), MOST_UIDS + 1);
-        assert_eq!(counts.values().sum::<u64>(), 2000);
     }
 }

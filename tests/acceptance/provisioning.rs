@@ -39,6 +39,19 @@ fn up_proves_itself_a_second_changes_nothing_and_purge_leaves_nothing() {
     assert!(!up.output().contains(&secret));
     assert!(!status.to_string().contains(&secret));
 
+    // The gate signs its log with a key that `up` made, and that nobody else reads.
+    let key = instance.path("var/lib/portcullis/proxy/audit.key");
+    let owned = fs::metadata(&key).unwrap();
+    let gate = fs::metadata(instance.path("var/lib/portcullis/proxy")).unwrap();
+    assert_eq!(owned.mode() & 0o7777, 0o600);
+    assert_eq!((owned.uid(), owned.uid() == 0), (gate.uid(), false));
+    let public = instance.path("var/lib/portcullis/trust/audit.asc");
+    assert_eq!(
+        fs::read(&public).unwrap(),
+        fs::read(key.with_extension("key.pub")).unwrap()
+    );
+    let signed = fs::read(&key).unwrap();
+
     let files = snapshot(&instance.path("etc"));
     let accounts = fs::read_to_string("/etc/passwd").unwrap();
     let again = instance.run_up(&["--no-gate-test"]).ok();
@@ -49,9 +62,27 @@ fn up_proves_itself_a_second_changes_nothing_and_purge_leaves_nothing() {
     );
     assert_eq!(files, snapshot(&instance.path("etc")));
     assert_eq!(accounts, fs::read_to_string("/etc/passwd").unwrap());
+    assert_eq!(signed, fs::read(&key).unwrap(), "a key is made once");
 
     instance.run_down(&[]).ok();
     assert_eq!(instance.run_status(&[]).code(), 1);
+    let log = instance.path("var/lib/portcullis/proxy/audit");
+    let verify = |key: &Path| {
+        Program::new(binaries::path("portcullis-proxy"))
+            .args(["audit", "verify", "--file"])
+            .args([log.as_path(), Path::new("--key"), key])
+            .run()
+    };
+    verify(&public).ok();
+    let elsewhere = host::scratch();
+    let other = elsewhere.path().join("other.key");
+    Program::new(binaries::path("portcullis-proxy"))
+        .args(["audit", "keygen", "--key"])
+        .arg(&other)
+        .run()
+        .ok();
+    let strange = verify(&other.with_extension("key.pub"));
+    assert_eq!(strange.code(), 1, "{}", strange.shown());
     assert!(instance.processes("portcullis").is_empty());
     assert_eq!(
         files,

@@ -11,6 +11,7 @@
 //! policy default 9f86…
 //! boundary 11ab…
 //! refused destination_not_listed 12
+//! refused-packets 231072 4
 //! ```
 
 use std::collections::BTreeMap;
@@ -28,8 +29,10 @@ pub struct Commitments {
     pub policies: BTreeMap<String, String>,
     /// Hash of the kernel boundary's rules, or why there is none.
     pub boundary: String,
-    /// How many requests were refused since the gate started, by code, and by the boundary by uid.
+    /// How many requests were refused since the gate started, by code.
     pub refused: BTreeMap<String, u64>,
+    /// How many packets the kernel boundary refused, by uid.
+    pub refused_packets: BTreeMap<String, u64>,
 }
 
 /// What a statement says about the log.
@@ -66,6 +69,9 @@ impl Statement {
         let _ = writeln!(text, "boundary {boundary}");
         for (code, count) in &commitments.refused {
             let _ = writeln!(text, "refused {} {count}", word(code));
+        }
+        for (uid, count) in &commitments.refused_packets {
+            let _ = writeln!(text, "refused-packets {} {count}", word(uid));
         }
         text
     }
@@ -110,11 +116,14 @@ mod tests {
             policies: [("default".to_owned(), "9f\nseq 1".to_owned())].into(),
             boundary: "external:\nclosing no".to_owned(),
             refused: [("path_not_allowed".to_owned(), 3)].into(),
+            refused_packets: [("231072".to_owned(), 4)].into(),
         };
         let text = statement.text("2026-11-30T08:00:00Z", &commitments);
         assert_eq!(Statement::parse(&text), Some(statement));
-        assert_eq!(text.lines().count(), 8, "{text}");
-        assert!(text.ends_with("boundary external: closing no\nrefused path_not_allowed 3\n"));
+        assert_eq!(text.lines().count(), 9, "{text}");
+        assert!(text.ends_with(
+            "boundary external: closing no\nrefused path_not_allowed 3\nrefused-packets 231072 4\n"
+        ));
         assert_eq!(Statement::parse(&text.replacen("seq", "sex", 1)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! The audit's own OpenPGP key: what signs checkpoints, and what tells whether a signature is good.
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use sequoia_openpgp as pgp;
@@ -30,7 +30,35 @@ pub struct Signer {
     public: PublicKey,
 }
 
+/// Why nothing can be signed with a key.
+#[derive(Debug, thiserror::Error)]
+pub enum SignerError {
+    /// One of the two keys cannot be read.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// It also opens the store: who reads secrets with it could sign with it.
+    #[error(
+        "the key that signs the audit log, {}, is also the one that reads the store\n  hint: make one \
+         for the log alone: portcullis-proxy audit keygen", .0.display()
+    )]
+    OneKey(PathBuf),
+}
+
 impl Signer {
+    /// As [`Signer::load`], of a key that must be another than the store's.
+    ///
+    /// # Errors
+    /// [`SignerError`]
+    pub fn load_apart(path: &Path, store: Option<&Path>) -> Result<Self, SignerError> {
+        let signer = Self::load(path)?;
+        if let Some(store) = store
+            && SecretKey::load(store)?.fingerprint() == signer.fingerprint()
+        {
+            return Err(SignerError::OneKey(path.to_owned()));
+        }
+        Ok(signer)
+    }
+
     /// Reads the key, which must be able to sign, and tries it.
     ///
     /// # Errors

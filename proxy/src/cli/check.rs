@@ -6,6 +6,7 @@ use clap::Args;
 
 use super::ConfigArg;
 use super::output::{Exit, fail, say, tell};
+use crate::audit::signing::Signer;
 use crate::ca::Minter;
 use crate::config::{Config, StoreConfig};
 use crate::credential::Vault;
@@ -20,7 +21,7 @@ Examples:
 pub(super) struct CheckArgs {
     #[command(flatten)]
     config: ConfigArg,
-    /// Read and check the credentials and the certificate authority too
+    /// Read and check the credentials, the key of the audit log and the certificate authority too
     #[arg(long)]
     credentials: bool,
     /// Check them as this user; needs root
@@ -51,6 +52,12 @@ pub(super) fn check(args: &CheckArgs) -> Exit {
         }
         if let Err(problem) = Vault::load(&config, foreign) {
             return no(&problem);
+        }
+        if let Some(path) = &config.audit.signing_key {
+            let store = config.store.as_ref().map(|store| store.key.as_path());
+            if let Err(problem) = Signer::load_apart(path, store) {
+                return no(&problem);
+            }
         }
         if let Err(problem) = Minter::load(&config.ca_directory, 1) {
             return no(&problem);

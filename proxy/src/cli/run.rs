@@ -18,14 +18,13 @@ use super::output::{Exit, chain, tell};
 use crate::audit::Audit;
 use crate::audit::checkpoint::Commitments;
 use crate::audit::signing::Signer;
-use crate::boundary::{Boundary, BoundaryProof, Source};
+use crate::boundary::{Boundary, BoundaryProof, Source, refusals};
 use crate::ca::Minter;
 use crate::config::{Config, ScopeProof, StoreConfig};
 use crate::control::{self, custody::Custody};
 use crate::credential::Vault;
 use crate::gate::{Gate, Parts};
 use crate::harden::{self, Hardened, VisibleUids};
-use crate::openpgp::SecretKey;
 use crate::policies::Policies;
 use crate::runs::{NewListener, Runs, RunsSettings};
 use crate::store::{Foreign, ProofError};
@@ -70,13 +69,8 @@ enum StartError {
     Ca(#[from] crate::ca::CaError),
     #[error(transparent)]
     Audit(#[from] crate::audit::AuditError),
-    #[error("an OpenPGP key cannot be used")]
-    Key(#[from] crate::openpgp::KeyError),
-    #[error(
-        "the key that signs the audit log, {}, is also the one that reads the store\n  hint: make one \
-         for the log alone: portcullis-proxy audit keygen", .0.display()
-    )]
-    OneKey(PathBuf),
+    #[error(transparent)]
+    Signer(#[from] crate::audit::signing::SignerError),
     #[error(transparent)]
     Runs(#[from] crate::runs::RunError),
     #[error(transparent)]
@@ -155,13 +149,8 @@ fn assemble(
     let mut settings = config.audit.settings();
     match &config.audit.signing_key {
         Some(path) => {
-            let signer = Signer::load(path)?;
-            if let Some(store) = &config.store
-                && SecretKey::load(&store.key)?.fingerprint() == signer.fingerprint()
-            {
-                return Err(StartError::OneKey(path.clone()));
-            }
-            settings.signer = Some(Arc::new(signer));
+            let store = config.store.as_ref().map(|store| store.key.as_path());
+            settings.signer = Some(Arc::new(Signer::load_apart(path, store)?));
         }
         None => tracing::warn!(
             "[audit] names no signing_key: checkpoints are not signed, so whoever can write the \
@@ -236,6 +225,10 @@ fn commitments(policies: &Policies, boundary: &Boundary) -> Commitments {
             (Source::Status(_), Err(problem)) => format!("not proven: {problem}"),
         },
         refused: std::collections::BTreeMap::new(),
+        refused_packets: match boundary.source() {
+            Source::Status(path) => refusals::counted(path),
+            Source::External(_) => std::collections::BTreeMap::new(),
+        },
     }
 }
 

@@ -36,6 +36,7 @@ impl Ending {
     pub fn answered(&mut self, status: http::StatusCode, address: Option<std::net::SocketAddr>) {
         if let Some(record) = &mut self.record {
             record.status = Some(status.as_u16());
+            record.ms_head = u64::try_from(self.started.elapsed().as_millis()).ok();
             record.address = address.map(|address| address.to_string());
         }
     }
