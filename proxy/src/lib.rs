@@ -47,6 +47,7 @@ pub mod refusal;
 )]
 pub mod resolver;
 pub mod runs;
+pub mod scrub;
 pub mod store;
 pub mod strip;
 pub mod tunnel;
