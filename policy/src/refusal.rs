@@ -113,6 +113,8 @@ codes! {
     CredentialNotForHost = "credential_not_for_host", 403;
     /// The upstream did not accept the credential that the gate injected.
     CredentialRefused = "credential_refused", 502;
+    /// The upstream's answer repeats the credential that the gate injected.
+    CredentialReflected = "credential_reflected", 502;
     /// The upstream's name did not resolve.
     UpstreamDns = "upstream_dns", 502;
     /// The name resolves to an address that is not public.

@@ -35,6 +35,7 @@ use crate::inject::Injected;
 use crate::inspect::receive_pack::Commands;
 use crate::policies::LoadedPolicy;
 use crate::refusal::{self, Shape};
+use crate::scrub::{self, Scrubber};
 use crate::strip;
 use crate::upstream::Wish;
 
@@ -222,6 +223,9 @@ async fn carry(
             return Err(refusal);
         }
     };
+    if injected.is_some() {
+        scrub::limit_encodings(&mut parts.headers);
+    }
     let mut request = Request::new(body);
     *request.method_mut() = parts.method;
     *request.uri_mut() = origin;
@@ -268,11 +272,44 @@ async fn carry(
         ending.refused(&refusal);
         return Err(refusal);
     }
-    let injected = injected.map(|injected| injected.value);
+    let sought = Sought::of(injected);
     if status == StatusCode::SWITCHING_PROTOCOLS {
-        return websocket::switch(channel, answer, upgrade, injected.as_ref(), ending);
+        return websocket::switch(channel, answer, upgrade, sought, ending);
     }
-    Ok(deliver(answer, injected, ending, trailers, exchanging))
+    deliver(answer, sought, ending, trailers, exchanging)
+}
+
+/// What must not come back.
+#[derive(Default)]
+struct Sought {
+    injected: Option<HeaderValue>,
+    /// Absent where nothing was injected, or so little that it stands everywhere.
+    scrubber: Option<Box<Scrubber>>,
+}
+
+impl Sought {
+    fn of(injected: Option<Injected>) -> Self {
+        Self {
+            scrubber: injected.as_ref().and_then(Injected::scrubber),
+            injected: injected.map(|injected| injected.value),
+        }
+    }
+
+    /// Strips an answer's fields; refuses those that repeat what was injected.
+    fn strip(&self, fields: &mut HeaderMap, ending: &mut Ending) -> Result<(), Refusal> {
+        strip::response_names(fields, self.injected.is_some());
+        if let Some(Err(how)) = self
+            .scrubber
+            .as_ref()
+            .map(|scrubber| scrubber.fields(fields))
+        {
+            let refusal = ending.reflected(how, "fields");
+            ending.refused(&refusal);
+            return Err(refusal);
+        }
+        strip::response(fields, self.injected.as_ref());
+        Ok(())
+    }
 }
 
 /// The refusal of a request that was cut on its way because the policy changed.
@@ -331,14 +368,25 @@ fn credential_refused(authority: &Authority) -> Refusal {
 /// The upstream's answer as the client gets it.
 fn deliver(
     answer: crate::upstream::Answer,
-    injected: Option<HeaderValue>,
+    mut sought: Sought,
     mut ending: Ending,
     trailers: bool,
     exchanging: Exchanging,
-) -> Response<ResponseBody> {
+) -> Result<Response<ResponseBody>, Refusal> {
     let (mut head, incoming) = answer.response.into_parts();
     let trailer = head.headers.remove(header::TRAILER).filter(|_| trailers);
-    strip::response(&mut head.headers, injected.as_ref());
+    sought.strip(&mut head.headers, &mut ending)?;
+    if let Some(scrubber) = sought
+        .scrubber
+        .as_mut()
+        .filter(|_| !incoming.is_end_stream())
+        && let Err(how) = scrubber.expect_body(&head.headers)
+    {
+        let refusal = ending.reflected(how, "body");
+        ending.refused(&refusal);
+        return Err(refusal);
+    }
+    let Sought { injected, scrubber } = sought;
     if let Some(trailer) = trailer {
         head.headers.insert(header::TRAILER, trailer);
     }
@@ -350,11 +398,18 @@ fn deliver(
     }
     ending.answered(head.status, answer.lease.address());
     let trailers = trailers.then_some(injected);
-    let body = ResponseBody::upstream(incoming, answer.lease, ending, trailers, Some(exchanging));
+    let body = ResponseBody::upstream(
+        incoming,
+        answer.lease,
+        ending,
+        trailers,
+        scrubber,
+        Some(exchanging),
+    );
     let mut response = Response::new(body);
     *response.status_mut() = head.status;
     *response.headers_mut() = head.headers;
-    response
+    Ok(response)
 }
 
 /// What every line about this request says.

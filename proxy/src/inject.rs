@@ -14,6 +14,7 @@ use crate::classify;
 use crate::credential::{Credential, Placed, Vault};
 use crate::gate::Gate;
 use crate::runs::Run;
+use crate::scrub::Scrubber;
 use crate::strip;
 use crate::vault::Secret;
 
@@ -39,7 +40,12 @@ pub enum Injection {
 pub struct Injected {
     /// The value as it was sent, by which echoes are recognised.
     pub value: HeaderValue,
-    credential: Option<(Arc<Credential>, Arc<Secret>)>,
+    from: Source,
+}
+
+enum Source {
+    Vault(Arc<Credential>, Arc<Secret>),
+    Run(Arc<Run>),
 }
 
 impl Injection {
@@ -109,7 +115,7 @@ impl Injection {
                 headers.insert(header::AUTHORIZATION, value.clone());
                 Ok(Some(Injected {
                     value,
-                    credential: None,
+                    from: Source::Run(Arc::clone(run)),
                 }))
             }
             Self::Credential(credential) => {
@@ -126,7 +132,7 @@ impl Injection {
                 vault.injected(credential.name());
                 Ok(Some(Injected {
                     value,
-                    credential: Some((Arc::clone(credential), token)),
+                    from: Source::Vault(Arc::clone(credential), token),
                 }))
             }
         }
@@ -137,12 +143,22 @@ impl Injected {
     /// Whether it is one of the operator's credentials, not a run's own token.
     #[must_use]
     pub fn is_of_the_vault(&self) -> bool {
-        self.credential.is_some()
+        matches!(self.from, Source::Vault(..))
+    }
+
+    /// Looks for it in the answer.
+    #[must_use]
+    pub fn scrubber(&self) -> Option<Box<Scrubber>> {
+        let secret = match &self.from {
+            Source::Vault(_, token) => Some(token.expose()),
+            Source::Run(run) => run.board_token.as_ref().map(Secret::expose),
+        };
+        Scrubber::new(secret.unwrap_or_default(), self.value.as_bytes()).map(Box::new)
     }
 
     /// Notes what the upstream made of it: a 401 marks the credential, success heals it.
     pub fn answered(&self, gate: &Gate, by: &str, status: http::StatusCode) {
-        let Some((credential, token)) = &self.credential else {
+        let Source::Vault(credential, token) = &self.from else {
             return;
         };
         let name = credential.name();

@@ -2,8 +2,10 @@
 //!
 //! What is looked for are the secret and the value as it was sent, raw, in base64 at any alignment,
 //! percent-encoded, escaped for JSON, and in hex. A form that is spread over chunks is found too: the
-//! end of a chunk that may be the beginning of a form is held back until the next one. A compressed
-//! body is decoded on the side; what the client gets are the original bytes.
+//! end of a chunk that may be the beginning of a form (four bytes of it at least) is held back until
+//! the next one comes or the body ends. No form begins with a line's end, so that an event or a line
+//! of a stream is never held. A compressed body is decoded on the side; what the client gets are the
+//! original bytes.
 //!
 //! A [`Scrubber`] lives as long as one answer, and its forms with it.
 
@@ -12,10 +14,10 @@ mod forms;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
-use http::header::CONTENT_ENCODING;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, RANGE};
 
 use decode::Decoder;
-use forms::{Forms, Window};
+use forms::{Forms, SUSPICIOUS, Window};
 
 /// The answer repeats the secret, or cannot be looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -28,19 +30,43 @@ pub enum Reflected {
     Opaque,
 }
 
-/// What may be asked for in `Accept-Encoding` where a credential is injected.
-pub const READABLE: &str = "gzip, deflate, br, zstd";
+/// The encodings that can be looked into.
+const READABLE: [&str; 6] = ["gzip", "x-gzip", "deflate", "br", "zstd", "identity"];
 
-/// Decoded bytes that look like the beginning of a form hold their chunk back from this length on.
-const SUSPICIOUS: usize = 4;
+/// Leaves of `Accept-Encoding` what can be looked into. A part of a body cannot be decoded, so that
+/// whoever asks for a range gets it as it is.
+pub fn limit_encodings(headers: &mut HeaderMap) {
+    if !headers.contains_key(ACCEPT_ENCODING) {
+        return;
+    }
+    let mut left = String::new();
+    if !headers.contains_key(RANGE) {
+        for field in headers.get_all(ACCEPT_ENCODING) {
+            let words = field.to_str().unwrap_or_default().split(',').map(str::trim);
+            for word in words {
+                let name = word.split(';').next().unwrap_or_default().trim();
+                if READABLE
+                    .iter()
+                    .any(|known| known.eq_ignore_ascii_case(name))
+                {
+                    left.push_str(if left.is_empty() { "" } else { ", " });
+                    left.push_str(word);
+                }
+            }
+        }
+    }
+    let value = HeaderValue::try_from(left).ok();
+    let value = value.filter(|value| !value.is_empty());
+    headers.insert(
+        ACCEPT_ENCODING,
+        value.unwrap_or(HeaderValue::from_static("identity")),
+    );
+}
+
 /// Of chunks held back for their decoded ends, at most this much.
 const HELD_BYTES_MAX: usize = 256 * 1024;
 
 /// Looks through one answer.
-#[allow(
-    missing_debug_implementations,
-    reason = "holds forms of a secret, which are never printed"
-)]
 pub struct Scrubber {
     forms: Forms,
     raw: Window,
@@ -49,24 +75,40 @@ pub struct Scrubber {
 }
 
 impl Scrubber {
-    /// For the body of an answer with these fields to a request that carried `secret` in the field
-    /// or parameter `value`. Nothing to look for in a secret shorter than eight bytes: it would be
-    /// found everywhere.
+    /// For the answer to a request that carried `secret` in the field or parameter `value`. Nothing
+    /// to look for in a secret shorter than eight bytes: it would be found everywhere.
+    #[must_use]
+    pub fn new(secret: &[u8], value: &[u8]) -> Option<Self> {
+        Some(Self {
+            forms: Forms::of(secret, value)?,
+            raw: Window::default(),
+            decoder: None,
+            held: BytesMut::new(),
+        })
+    }
+
+    /// Looks through the answer's fields, or those behind its body.
     ///
     /// # Errors
-    /// [`Reflected::Found`] if a field of the answer repeats it, [`Reflected::Opaque`] for an
-    /// unknown or manifold encoding.
-    pub fn new(secret: &[u8], value: &[u8], answer: &HeaderMap) -> Result<Option<Self>, Reflected> {
-        let Some(forms) = Forms::of(secret, value) else {
-            return Ok(None);
-        };
-        for field in answer.values() {
-            if let Some(form) = forms.find(field.as_bytes()) {
-                return Err(Reflected::Found(form));
+    /// [`Reflected::Found`] if one repeats the secret.
+    pub fn fields(&self, fields: &HeaderMap) -> Result<(), Reflected> {
+        for (name, value) in fields {
+            for bytes in [name.as_str().as_bytes(), value.as_bytes()] {
+                if let Some(form) = self.forms.find(bytes) {
+                    return Err(Reflected::Found(form));
+                }
             }
         }
+        Ok(())
+    }
+
+    /// Prepares for a body that the answer's fields describe.
+    ///
+    /// # Errors
+    /// [`Reflected::Opaque`] for an unknown or manifold encoding.
+    pub fn expect_body(&mut self, fields: &HeaderMap) -> Result<(), Reflected> {
         let mut encodings = Vec::new();
-        for field in answer.get_all(CONTENT_ENCODING) {
+        for field in fields.get_all(CONTENT_ENCODING) {
             let words = field.as_bytes().split(|byte| *byte == b',');
             encodings.extend(
                 words
@@ -74,17 +116,12 @@ impl Scrubber {
                     .filter(|word| !word.is_empty() && word != b"identity"),
             );
         }
-        let decoder = match encodings.as_slice() {
+        self.decoder = match encodings.as_slice() {
             [] => None,
             [one] => Some(Decoder::of(one).ok_or(Reflected::Opaque)?),
             [_, ..] => return Err(Reflected::Opaque),
         };
-        Ok(Some(Self {
-            forms,
-            raw: Window::default(),
-            decoder,
-            held: BytesMut::new(),
-        }))
+        Ok(())
     }
 
     /// Takes the next bytes of the body; gives what may leave, which may be nothing for now.
@@ -104,14 +141,24 @@ impl Scrubber {
         Ok(self.held.split().freeze())
     }
 
+    /// How much is held back.
+    #[must_use]
+    pub fn held(&self) -> usize {
+        self.held.len() + self.raw.held()
+    }
+
     /// The body has ended; gives what is left.
-    ///
-    /// # Errors
-    /// [`Reflected`]
-    pub fn finish(&mut self) -> Result<Bytes, Reflected> {
+    pub fn finish(&mut self) -> Bytes {
         let mut rest = self.held.split();
         rest.extend_from_slice(&self.raw.finish());
-        Ok(rest.freeze())
+        rest.freeze()
+    }
+}
+
+impl std::fmt::Debug for Scrubber {
+    /// Nothing of the forms.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Scrubber").finish_non_exhaustive()
     }
 }
 

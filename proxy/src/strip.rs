@@ -177,13 +177,7 @@ fn plain(name: &str) -> Cow<'_, str> {
 /// challenges and credential fields go as well, and so does any field that echoes the injected
 /// value.
 pub fn response(headers: &mut HeaderMap, injected: Option<&HeaderValue>) {
-    nominated(headers);
-    let credentialed = injected.is_some();
-    remove(headers, RESPONSE_PREFIXES, &|name| {
-        RESPONSE.contains(&name)
-            || HOP.contains(&name)
-            || (credentialed && (name == "www-authenticate" || is_credential(name)))
-    });
+    response_names(headers, injected.is_some());
     if let Some(secret) = injected {
         let echoes: Vec<HeaderName> = headers
             .iter()
@@ -194,6 +188,16 @@ pub fn response(headers: &mut HeaderMap, injected: Option<&HeaderValue>) {
             headers.remove(name);
         }
     }
+}
+
+/// Of [`response`], what goes by its name alone.
+pub fn response_names(headers: &mut HeaderMap, credentialed: bool) {
+    nominated(headers);
+    remove(headers, RESPONSE_PREFIXES, &|name| {
+        RESPONSE.contains(&name)
+            || HOP.contains(&name)
+            || (credentialed && (name == "www-authenticate" || is_credential(name)))
+    });
 }
 
 /// Whether a header value contains the injected one, whole or without its scheme word ("Bearer ",

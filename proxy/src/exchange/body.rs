@@ -1,5 +1,6 @@
-//! The two bodies that stream through the gate. Neither is ever held: a frame is counted and passed
-//! on. Trailers cross only where the rule that permitted the request opens them.
+//! The two bodies that stream through the gate. A frame is counted and passed on; of an answer to a
+//! request with a credential, an end is held back that may be the beginning of that credential.
+//! Trailers cross only where the rule that permitted the request opens them.
 
 mod meter;
 mod request;
@@ -15,6 +16,7 @@ pub use self::meter::{Meter, Part};
 pub use self::request::RequestBody;
 use super::ending::Ending;
 use crate::framing::Exchanging;
+use crate::scrub::{Reflected, Scrubber};
 use crate::strip;
 use crate::upstream::Lease;
 
@@ -67,6 +69,10 @@ pub struct Streaming {
     ending: Ending,
     /// Whether trailers cross, and what must not come back in them.
     trailers: Option<Option<HeaderValue>>,
+    /// Looks for what was injected.
+    scrubber: Option<Box<Scrubber>>,
+    /// What comes behind the bytes that were held back.
+    behind: Option<Frame<Bytes>>,
     _exchanging: Option<Exchanging>,
 }
 
@@ -84,6 +90,7 @@ impl ResponseBody {
         lease: Lease,
         ending: Ending,
         trailers: Option<Option<HeaderValue>>,
+        scrubber: Option<Box<Scrubber>>,
         exchanging: Option<Exchanging>,
     ) -> Self {
         let mut body = Streaming {
@@ -91,6 +98,8 @@ impl ResponseBody {
             lease: Some(lease),
             ending,
             trailers,
+            scrubber,
+            behind: None,
             _exchanging: exchanging,
         };
         if body.incoming.is_end_stream() {
@@ -121,22 +130,73 @@ impl Streaming {
 
     /// Every byte of an upstream's body passes here, in order, before the client gets it; an error
     /// cuts the stream.
-    fn pass(&mut self, data: Bytes) -> Result<Bytes, BodyError> {
+    fn pass(&mut self, data: Bytes) -> Result<Bytes, Reflected> {
         self.ending.meter().count_received(data.len());
-        Ok(data)
+        match &mut self.scrubber {
+            Some(scrubber) => scrubber.push(&data),
+            None => Ok(data),
+        }
+    }
+
+    /// What was held back and has become nothing.
+    fn rest(&mut self) -> Bytes {
+        self.scrubber
+            .as_mut()
+            .map_or_else(Bytes::new, |scrubber| scrubber.finish())
+    }
+
+    fn held(&self) -> usize {
+        self.scrubber.as_ref().map_or(0, |scrubber| scrubber.held())
     }
 
     /// The trailers, as the client may have them; none where no rule opens them.
-    fn pass_trailers(&self, mut fields: http::HeaderMap) -> Option<http::HeaderMap> {
-        let injected = self.trailers.as_ref()?;
+    fn pass_trailers(
+        &self,
+        mut fields: http::HeaderMap,
+    ) -> Result<Option<http::HeaderMap>, Reflected> {
+        let Some(injected) = &self.trailers else {
+            return Ok(None);
+        };
+        strip::response_names(&mut fields, injected.is_some());
+        if let Some(scrubber) = &self.scrubber {
+            scrubber.fields(&fields)?;
+        }
         strip::response(&mut fields, injected.as_ref());
         strip::framing(&mut fields);
-        Some(fields)
+        Ok(Some(fields))
+    }
+
+    /// Cuts the answer because of what stands in it.
+    fn cut(
+        &mut self,
+        how: Reflected,
+        place: &str,
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        let refusal = self.ending.reflected(how, place);
+        self.stop(&refusal.text, BodyError::cut())
+    }
+
+    /// Whether nothing more comes.
+    fn is_over(&self) -> bool {
+        self.incoming.is_end_stream() && self.behind.is_none() && self.held() == 0
+    }
+
+    /// How much comes yet.
+    fn left(&self) -> SizeHint {
+        let incoming = self.incoming.size_hint();
+        let held = u64::try_from(self.held()).unwrap_or(u64::MAX);
+        match incoming.exact() {
+            Some(exact) => SizeHint::with_exact(exact + held),
+            None => incoming,
+        }
     }
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.ending.meter().is_cut() {
             return self.stop(super::CUT, BodyError::cut());
+        }
+        if let Some(behind) = self.behind.take() {
+            return Poll::Ready(Some(Ok(behind)));
         }
         loop {
             let frame = match Pin::new(&mut self.incoming).poll_frame(context) {
@@ -150,8 +210,10 @@ impl Streaming {
             };
             let frame = match frame {
                 None => {
+                    let rest = self.rest();
                     self.finish();
-                    return Poll::Ready(None);
+                    let rest = Some(rest).filter(|rest| !rest.is_empty());
+                    return Poll::Ready(rest.map(|rest| Ok(Frame::data(rest))));
                 }
                 Some(Err(error)) => {
                     return self.stop("the upstream broke off its answer", error.into());
@@ -160,18 +222,30 @@ impl Streaming {
             };
             let frame = match frame.into_data() {
                 Ok(data) => match self.pass(data) {
+                    // Nothing may leave for now; the body's end brings the rest.
+                    Ok(data) if data.is_empty() && self.scrubber.is_some() => continue,
                     Ok(data) => Frame::data(data),
-                    Err(error) => return self.stop(super::CUT, error),
+                    Err(how) => return self.cut(how, "body"),
                 },
                 Err(frame) => match frame.into_trailers().ok() {
                     Some(fields) => match self.pass_trailers(fields) {
-                        Some(fields) => Frame::trailers(fields),
-                        None => continue,
+                        Ok(Some(fields)) => {
+                            let trailers = Frame::trailers(fields);
+                            let rest = self.rest();
+                            if rest.is_empty() {
+                                trailers
+                            } else {
+                                self.behind = Some(trailers);
+                                Frame::data(rest)
+                            }
+                        }
+                        Ok(None) => continue,
+                        Err(how) => return self.cut(how, "trailers"),
                     },
                     None => continue,
                 },
             };
-            if self.incoming.is_end_stream() {
+            if self.is_over() {
                 self.finish();
             }
             return Poll::Ready(Some(Ok(frame)));
@@ -196,14 +270,14 @@ impl Body for ResponseBody {
     fn is_end_stream(&self) -> bool {
         match self {
             Self::Own(bytes) => bytes.is_none(),
-            Self::Upstream(body) => body.incoming.is_end_stream(),
+            Self::Upstream(body) => body.is_over(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Own(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, exact)),
-            Self::Upstream(body) => body.incoming.size_hint(),
+            Self::Upstream(body) => body.left(),
         }
     }
 }

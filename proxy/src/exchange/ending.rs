@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use policy::record::Record;
+use policy::{Code, Refusal};
 
 use super::body::Meter;
 use super::live::GoingOn;
 use crate::gate::Gate;
+use crate::scrub::Reflected;
 
 /// An open record.
 #[derive(Debug)]
@@ -47,6 +49,45 @@ impl Ending {
         if let Some(record) = &mut self.record {
             record.code = Some(policy::Code::CredentialRefused);
         }
+    }
+
+    /// The answer repeats in `place` what the gate injected, or cannot be looked into: raises the
+    /// alarm, and gives the refusal. The record ends with [`Ending::refused`] where the client can
+    /// still be told, else with [`Ending::broken`].
+    pub fn reflected(&mut self, how: Reflected, place: &str) -> Refusal {
+        let (authority, credential) = match &self.record {
+            Some(record) => (record.authority.as_deref(), record.credential.as_ref()),
+            None => (None, None),
+        };
+        let authority = authority.unwrap_or("the upstream");
+        let refusal = match how {
+            Reflected::Found(form) => {
+                let whose = credential.map_or("a run's token".to_owned(), |name| {
+                    format!("credential {name}")
+                });
+                let alarm = format!("{whose}: repeated by {authority} in its {place} ({form})");
+                tracing::error!("{alarm}");
+                self.gate.audit.event(&alarm);
+                Refusal::new(
+                    Code::CredentialReflected,
+                    &format!("{authority} repeats the injected credential in its {place}"),
+                    "ask for something that does not repeat it; the operator has been told",
+                )
+            }
+            Reflected::Opaque => Refusal::new(
+                Code::CouldNotInspect,
+                &format!(
+                    "{authority} encoded its answer in a way that the gate cannot look into, where \
+                     it had injected a credential"
+                ),
+                "ask without Accept-Encoding, or for gzip, deflate, br or zstd alone, and for the \
+                 whole of it",
+            ),
+        };
+        if let Some(record) = &mut self.record {
+            record.code = Some(refusal.code);
+        }
+        refusal
     }
 
     /// What counts the bodies and stops the exchange.

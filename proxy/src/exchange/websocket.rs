@@ -1,11 +1,14 @@
-//! A WebSocket: one judged request, and bytes both ways behind it that nothing looks at. Frames are
-//! neither read nor cut anew, so that extensions and fragments stay what the two ends agreed on.
+//! A WebSocket: one judged request, and bytes both ways behind it. Frames are neither read nor cut
+//! anew, so that extensions and fragments stay what the two ends agreed on. Where a credential was
+//! injected, the upstream's bytes are searched for it as they are: what stands whole in one frame
+//! that is not compressed is found, what frames divide or pack is not.
 
 use std::io;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
+use bytes::Bytes;
 use http::header::{self, HeaderValue};
 use http::{Response, StatusCode};
 use hyper::upgrade::{OnUpgrade, Upgraded};
@@ -15,10 +18,13 @@ use tokio::io::{AsyncRead, ReadBuf, copy_bidirectional};
 
 use super::body::{Meter, ResponseBody};
 use super::ending::Ending;
-use super::{CUT, Channel};
+use super::{CUT, Channel, Sought};
 use crate::delegate::delegate_write;
-use crate::strip;
+use crate::scrub::{Reflected, Scrubber};
 use crate::upstream::Answer;
+
+/// Of the upstream's bytes, this much is looked through at a time.
+const CHUNK: usize = 16 * 1024;
 
 /// Where an exchange leaves the WebSocket that its connection becomes, for whoever drives the
 /// connection.
@@ -38,6 +44,7 @@ pub struct Socket {
     client: OnUpgrade,
     upstream: OnUpgrade,
     ending: Ending,
+    scrubber: Option<Box<Scrubber>>,
 }
 
 /// Passes an upstream's 101 on, if it agrees to what was asked for.
@@ -45,7 +52,7 @@ pub(super) fn switch(
     channel: &Channel,
     answer: Answer,
     client: Option<OnUpgrade>,
-    injected: Option<&HeaderValue>,
+    sought: Sought,
     mut ending: Ending,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let mut response = answer.response;
@@ -67,7 +74,7 @@ pub(super) fn switch(
     };
     let upstream = hyper::upgrade::on(&mut response);
     let (mut head, _) = response.into_parts();
-    strip::response(&mut head.headers, injected);
+    sought.strip(&mut head.headers, &mut ending)?;
     let websocket = HeaderValue::from_static("websocket");
     head.headers.insert(header::UPGRADE, websocket);
     head.headers
@@ -77,6 +84,7 @@ pub(super) fn switch(
         client,
         upstream,
         ending,
+        scrubber: sought.scrubber,
     };
     let mut place = channel
         .upgrade
@@ -84,7 +92,7 @@ pub(super) fn switch(
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
     *place = Some(socket);
-    let mut switched = Response::new(ResponseBody::own(bytes::Bytes::new()));
+    let mut switched = Response::new(ResponseBody::own(Bytes::new()));
     *switched.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
     *switched.headers_mut() = head.headers;
     Ok(switched)
@@ -99,7 +107,8 @@ impl Socket {
             let (client, upstream) =
                 tokio::try_join!(self.client, self.upstream).map_err(io::Error::other)?;
             let mut client = Counted::new(client, &meter, Meter::count_sent);
-            let mut upstream = Counted::new(upstream, &meter, Meter::count_received);
+            let upstream = Counted::new(upstream, &meter, Meter::count_received);
+            let mut upstream = Scrubbed::new(upstream, self.scrubber);
             copy_bidirectional(&mut client, &mut upstream).await
         };
         tokio::select! {
@@ -107,6 +116,10 @@ impl Socket {
             () = meter.until_cut() => self.ending.broken(CUT),
             moved = moving => match moved {
                 Ok(_) => self.ending.complete(),
+                Err(error) if let Some(how) = reflected(&error) => {
+                    let refusal = self.ending.reflected(how, "WebSocket");
+                    self.ending.broken(&refusal.text);
+                }
                 Err(error) => {
                     tracing::debug!(%error, "a WebSocket broke off");
                     self.ending.broken("one end broke off");
@@ -148,3 +161,58 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Counted<IO> {
 }
 
 delegate_write!(Counted, io);
+
+fn reflected(error: &io::Error) -> Option<Reflected> {
+    error.get_ref()?.downcast_ref().copied()
+}
+
+/// The upstream's end, whose bytes are looked through before they are given out.
+struct Scrubbed<IO> {
+    io: IO,
+    scrubber: Option<Box<Scrubber>>,
+    ready: Bytes,
+    buffer: Box<[u8]>,
+}
+
+impl<IO> Scrubbed<IO> {
+    fn new(io: IO, scrubber: Option<Box<Scrubber>>) -> Self {
+        let size = if scrubber.is_some() { CHUNK } else { 0 };
+        Self {
+            io,
+            scrubber,
+            ready: Bytes::new(),
+            buffer: vec![0; size].into_boxed_slice(),
+        }
+    }
+}
+
+impl<IO: AsyncRead + Unpin> AsyncRead for Scrubbed<IO> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let Some(scrubber) = &mut this.scrubber else {
+            return Pin::new(&mut this.io).poll_read(context, buffer);
+        };
+        while this.ready.is_empty() {
+            let mut read = ReadBuf::new(&mut this.buffer);
+            ready!(Pin::new(&mut this.io).poll_read(context, &mut read))?;
+            if read.filled().is_empty() {
+                this.ready = scrubber.finish();
+                if this.ready.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+            } else {
+                let bytes = Bytes::copy_from_slice(read.filled());
+                this.ready = scrubber.push(&bytes).map_err(io::Error::other)?;
+            }
+        }
+        let most = this.ready.len().min(buffer.remaining());
+        buffer.put_slice(&this.ready.split_to(most));
+        Poll::Ready(Ok(()))
+    }
+}
+
+delegate_write!(Scrubbed, io);

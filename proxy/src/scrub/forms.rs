@@ -1,10 +1,10 @@
 //! The forms in which a secret may come back, and a window that finds them across chunks.
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::Reflected;
 
@@ -13,11 +13,39 @@ const SECRET_BYTES_MIN: usize = 8;
 
 type Form = (&'static str, Zeroizing<Vec<u8>>);
 
+/// An end of this length that may be the beginning of a form is held back; a shorter one leaves, and
+/// is remembered. So that an answer which merely ends on a form's first letter does not wait.
+pub(super) const SUSPICIOUS: usize = 4;
+
 /// Everything that is looked for.
 pub(super) struct Forms {
     forms: Vec<Form>,
-    search: AhoCorasick,
+    search: Search,
     longest: usize,
+    /// Which bytes a form begins with.
+    first: [bool; 256],
+}
+
+/// Built once for each answer, so that no form outlives it: it must be cheap to build, which an
+/// automaton of thousands of states is not.
+enum Search {
+    Packed(packed::Searcher),
+    /// Where the processor has no vectors to search with.
+    Automaton(AhoCorasick),
+}
+
+impl Search {
+    fn of(forms: &[Form]) -> Option<Self> {
+        let patterns = || forms.iter().map(|(_, bytes)| bytes.as_slice());
+        if let Some(packed) = packed::Searcher::new(patterns()) {
+            return Some(Self::Packed(packed));
+        }
+        let automaton = AhoCorasick::builder()
+            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
+            .match_kind(MatchKind::LeftmostFirst)
+            .build(patterns());
+        Some(Self::Automaton(automaton.ok()?))
+    }
 }
 
 impl Forms {
@@ -36,24 +64,27 @@ impl Forms {
         if forms.is_empty() {
             return None;
         }
-        let search = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-            .match_kind(MatchKind::Standard)
-            .build(forms.iter().map(|(_, bytes)| bytes.as_slice()))
-            .ok()?;
+        let search = Search::of(&forms)?;
         let longest = forms.iter().map(|(_, bytes)| bytes.len()).max()?;
+        let mut first = [false; 256];
+        for byte in forms.iter().filter_map(|(_, bytes)| bytes.first()) {
+            first[usize::from(*byte)] = true;
+        }
         Some(Self {
             forms,
             search,
             longest,
+            first,
         })
     }
 
     /// The name of a form that stands in `bytes`.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<&'static str> {
-        self.search
-            .find(bytes)
-            .map(|found| self.forms[found.pattern().as_usize()].0)
+        let found = match &self.search {
+            Search::Packed(search) => search.find(bytes),
+            Search::Automaton(search) => search.find(bytes),
+        };
+        found.map(|found| self.forms[found.pattern().as_usize()].0)
     }
 
     /// How many of the last bytes may be the beginning of a form.
@@ -63,9 +94,11 @@ impl Forms {
             .rev()
             .find(|count| {
                 let tail = &bytes[bytes.len() - count..];
-                self.forms
-                    .iter()
-                    .any(|(_, form)| form.len() > *count && form.starts_with(tail))
+                self.first[usize::from(tail[0])]
+                    && self
+                        .forms
+                        .iter()
+                        .any(|(_, form)| form.len() > *count && form.starts_with(tail))
             })
             .unwrap_or(0)
     }
@@ -112,7 +145,7 @@ fn aligned(
     let encoded = Zeroizing::new(engine.encode(padded.as_slice()));
     // Each byte before it spoils what shares its six bits.
     let front = [0, 2, 3][shift];
-    let back = usize::from(padded.len() % 3 != 0);
+    let back = usize::from(!padded.len().is_multiple_of(3));
     encoded.as_bytes()[front..encoded.len() - back].to_vec()
 }
 
@@ -159,6 +192,8 @@ fn pair(byte: u8, digits: &str) -> [u8; 2] {
 #[derive(Default)]
 pub(super) struct Window {
     tail: Zeroizing<Vec<u8>>,
+    /// How much of the tail's beginning has left already.
+    gone: usize,
 }
 
 impl Window {
@@ -169,9 +204,8 @@ impl Window {
                 return Err(Reflected::Found(form));
             }
             let begun = forms.begun(chunk);
-            let pass = chunk.len() - begun;
-            self.tail.extend_from_slice(&chunk[pass..]);
-            return Ok(chunk.slice(..pass));
+            self.keep(&chunk[chunk.len() - begun..], 0);
+            return Ok(chunk.slice(..chunk.len() - (begun - self.gone)));
         }
         let mut whole = Zeroizing::new(Vec::with_capacity(self.tail.len() + chunk.len()));
         whole.extend_from_slice(&self.tail);
@@ -179,9 +213,21 @@ impl Window {
         if let Some(form) = forms.find(&whole) {
             return Err(Reflected::Found(form));
         }
-        let pass = whole.len() - forms.begun(&whole);
-        self.tail = Zeroizing::new(whole[pass..].to_vec());
-        Ok(Bytes::copy_from_slice(&whole[..pass]))
+        let from = self.gone;
+        let rest = whole.len() - forms.begun(&whole);
+        self.keep(&whole[rest..], from.saturating_sub(rest));
+        Ok(Bytes::copy_from_slice(&whole[from..rest + self.gone]))
+    }
+
+    /// Remembers what may be the beginning of a form, of which `gone` bytes have left.
+    fn keep(&mut self, begun: &[u8], gone: usize) {
+        self.gone = if begun.len() < SUSPICIOUS {
+            begun.len()
+        } else {
+            gone
+        };
+        self.tail.zeroize();
+        self.tail.extend_from_slice(begun);
     }
 
     /// As [`Window::push`] for bytes that go nowhere.
@@ -190,19 +236,25 @@ impl Window {
         if let Some(form) = forms.find(&self.tail) {
             return Err(Reflected::Found(form));
         }
-        let begun = forms.begun(&self.tail);
-        let gone = self.tail.len() - begun;
+        let gone = self.tail.len() - forms.begun(&self.tail);
         self.tail.drain(..gone);
         Ok(())
     }
 
-    /// How much is held back.
+    /// How much may be the beginning of a form.
     pub(super) fn pending(&self) -> usize {
         self.tail.len()
     }
 
+    /// How much is held back.
+    pub(super) fn held(&self) -> usize {
+        self.tail.len() - self.gone
+    }
+
     /// What is left at the end, which has become nothing.
     pub(super) fn finish(&mut self) -> Vec<u8> {
-        std::mem::take(&mut *self.tail)
+        let tail = std::mem::take(&mut *self.tail);
+        let gone = std::mem::take(&mut self.gone);
+        tail[gone..].to_vec()
     }
 }

@@ -125,11 +125,11 @@ async fn a_call_of_grpc_streams_both_ways_and_a_refusal_is_a_status() {
 const OPENING: &str = "Upgrade: websocket\r\nConnection: keep-alive, Upgrade\r\nSec-WebSocket-Key: a2V5a2V5a2V5a2V5a2V5aw==\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Extensions: permessage-deflate\r\n\r\n";
 
-fn opening(host: &str) -> String {
+pub(crate) fn opening(host: &str) -> String {
     format!("GET /v1/socket HTTP/1.1\r\nHost: {host}\r\n{OPENING}")
 }
 
-fn socket_policy(upstream: &Upstream) -> String {
+pub(crate) fn socket_policy(upstream: &Upstream) -> String {
     super::usual(upstream).replace(
         "credential = \"api\"\n",
         "credential = \"api\"\nupgrade = [\"websocket\"]\n",

@@ -12,6 +12,7 @@ mod http2;
 mod minted;
 mod modern;
 mod names;
+mod reflected;
 mod stand;
 mod tls;
 mod upstream;
@@ -586,7 +587,8 @@ async fn answers_are_stripped_and_odd_upstreams_are_502() {
     let answer = ask(&mut tls, &get(HOST, "/v1/echo-head"))
         .await
         .to_ascii_lowercase();
-    assert!(answer.starts_with("http/1.1 200"), "{answer}");
+    assert!(answer.starts_with("http/1.1 502"), "{answer}");
+    assert_eq!(code(&answer), "credential_reflected");
     for gone in ["x-echo", "set-cookie", "alt-svc", CANARY] {
         assert!(!answer.contains(gone), "{gone}: {answer}");
     }

@@ -37,6 +37,7 @@ pub(crate) struct Seen {
 pub(crate) struct Modern {
     pub(crate) address: SocketAddr,
     pub(crate) ca: String,
+    pub(crate) pin: String,
     seen: Arc<Mutex<Vec<Seen>>>,
     connections: Arc<Mutex<usize>>,
     resumed: Arc<Mutex<usize>>,
@@ -45,7 +46,11 @@ pub(crate) struct Modern {
 impl Modern {
     /// A server whose certificate names `host` and which offers these protocols by ALPN.
     pub(crate) async fn start(host: &str, protocols: &[&str]) -> Self {
-        let Identity { mut config, ca, .. } = identity(host);
+        let Identity {
+            mut config,
+            ca,
+            pin,
+        } = identity(host);
         config.alpn_protocols = protocols
             .iter()
             .map(|name| name.as_bytes().to_vec())
@@ -54,6 +59,7 @@ impl Modern {
         let this = Self {
             address: listener.local_addr().unwrap(),
             ca,
+            pin,
             seen: Arc::default(),
             connections: Arc::default(),
             resumed: Arc::default(),
@@ -174,6 +180,9 @@ async fn answer(
         });
         return Ok(Response::new(frames));
     }
+    if path.starts_with("/v1/echo/") {
+        return Ok(echo(&parts, body).await);
+    }
     let mut length = 0;
     let mut trailers = None;
     while let Some(Ok(frame)) = body.frame().await {
@@ -219,6 +228,37 @@ async fn answer(
         _ => {}
     }
     Ok(response)
+}
+
+/// Repeats the body in chunks of so many bytes (`/v1/echo/SIZE`) and the field `x-say`; encoded as
+/// the field `x-encoded` says that it is. `x-say-behind` is repeated behind the body.
+async fn echo(parts: &http::request::Parts, body: Incoming) -> Response<Body> {
+    let size = parts.uri.path().rsplit('/').next().unwrap();
+    let size: usize = size.parse().unwrap();
+    let bytes = body.collect().await.unwrap().to_bytes();
+    let field = |name: &str| parts.headers.get(name).cloned();
+    let behind = field("x-say-behind");
+    let (sender, frames) = streamed();
+    tokio::spawn(async move {
+        for chunk in bytes.chunks(size) {
+            let frame = Frame::data(Bytes::copy_from_slice(chunk));
+            if sender.send(frame).await.is_err() {
+                return;
+            }
+        }
+        if let Some(value) = behind {
+            let fields = HeaderMap::from_iter([("x-said".parse().unwrap(), value)]);
+            // Nobody has to read it.
+            let _ = sender.send(Frame::trailers(fields)).await;
+        }
+    });
+    let mut response = Response::new(frames);
+    for (to, from) in [("x-said", "x-say"), ("content-encoding", "x-encoded")] {
+        if let Some(value) = field(from) {
+            response.headers_mut().insert(to, value);
+        }
+    }
+    response
 }
 
 fn streamed() -> (mpsc::Sender<Frame<Bytes>>, Body) {
