@@ -19,6 +19,7 @@ fn record() -> Record {
 }
 
 /// LIF-08. The mount is seen by the threads of this test alone.
+/// Attack: LIF-08
 #[test]
 fn a_full_disk_stops_the_log_and_space_brings_it_back() {
     let directory = tempfile::tempdir().unwrap();

@@ -169,6 +169,7 @@ fn shown(output: &Output) -> String {
 
 /// LIF-12: a key that is missing, open to others or another one: at start the gate refuses, at
 /// reload the former value stays and status says so.
+/// Attack: LIF-12
 #[test]
 fn lif_12_a_store_key_that_is_missing_open_or_wrong() {
     let mut lab = Lab::new();

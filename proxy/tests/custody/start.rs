@@ -59,6 +59,7 @@ fn with_a_broken_policy_it_names_file_line_key_problem_and_remedy() {
     assert_eq!(check(&file).status.code(), Some(0));
 }
 
+/// Attack: LIF-05
 #[test]
 fn with_a_policy_that_is_missing_or_unreadable() {
     let fixture = Fixture::new();
@@ -212,6 +213,7 @@ fn in_a_user_namespace_where_it_cannot_tell_uids_apart() {
     fixture.stop();
 }
 
+/// Attack: LIF-21
 #[test]
 fn readiness_is_told_to_the_service_manager() {
     let fixture = Fixture::new();

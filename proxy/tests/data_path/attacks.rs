@@ -90,6 +90,7 @@ async fn a_reload_cuts_a_stream_whose_way_or_credential_is_another_one_now() {
     }
 }
 
+/// Attack: AUT-13, CRD-03
 #[tokio::test]
 async fn no_spelling_of_a_credential_or_an_override_crosses() {
     let (upstream, stand) = usual_stand().await;
@@ -151,6 +152,7 @@ async fn a_refused_body_is_never_a_request() {
     );
 }
 
+/// Attack: RES-12
 #[tokio::test]
 async fn a_flood_of_refusals_is_counted_and_never_let_through() {
     let (upstream, stand) = usual_stand().await;
@@ -183,6 +185,7 @@ async fn a_flood_of_refusals_is_counted_and_never_let_through() {
     assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
 }
 
+/// Attack: FRM-10, FRM-12, FRM-24, RES-04
 #[tokio::test]
 async fn what_cannot_be_read_is_refused_and_on_record() {
     let (upstream, stand) = usual_stand().await;
@@ -236,6 +239,7 @@ async fn what_cannot_be_read_is_refused_and_on_record() {
     assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
 }
 
+/// Attack: DST-11
 #[tokio::test]
 async fn what_an_agent_puts_before_an_at_sign_is_not_recorded() {
     let (_upstream, stand) = usual_stand().await;
@@ -305,6 +309,7 @@ async fn a_push_that_never_says_its_commands_is_given_up() {
     assert!(upstream.is_untouched());
 }
 
+/// Attack: LIF-18
 #[tokio::test]
 async fn a_lost_boundary_cuts_what_streams_and_refuses_what_comes() {
     use std::os::unix::fs::MetadataExt;
@@ -374,6 +379,7 @@ impl Write for Memory {
     }
 }
 
+/// Attack: CRD-17
 #[tokio::test]
 async fn nothing_secret_is_logged_even_at_the_finest_level() {
     let memory = Memory::default();

@@ -53,6 +53,7 @@ fn trusting(upstream: &Upstream, how: &str) -> String {
     )
 }
 
+/// Attack: TLS-04, TLS-05, TLS-06
 #[tokio::test]
 async fn each_flaw_has_its_code_and_a_remedy() {
     let known = issuer("the known one");
@@ -109,6 +110,7 @@ async fn each_flaw_has_its_code_and_a_remedy() {
     assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
 }
 
+/// Attack: TLS-08
 #[tokio::test]
 async fn the_pin_that_a_refusal_names_is_the_one_that_helps() {
     let key = KeyPair::generate().unwrap();

@@ -229,6 +229,7 @@ async fn what_no_rule_opens_is_not_upgraded() {
     assert_eq!(super::code(&other), "upstream_protocol", "{other}");
 }
 
+/// Attack: LIF-16
 #[tokio::test]
 async fn a_reload_cuts_exactly_what_it_no_longer_permits() {
     let upstream = Upstream::start(HOST).await;

@@ -114,6 +114,7 @@ async fn any_version_of_a_client_reaches_any_version_of_an_upstream() {
     }
 }
 
+/// Attack: AUT-01, AUT-08, AUT-10
 #[tokio::test]
 async fn every_request_of_a_connection_agrees_with_its_tunnel() {
     let upstream = Modern::start(HOST, BOTH).await;
@@ -252,6 +253,7 @@ const HEADERS: u8 = 1;
 const RST_STREAM: u8 = 3;
 const GOAWAY: u8 = 7;
 
+/// Attack: FRM-21
 #[tokio::test]
 async fn what_smuggles_into_http_1_is_refused_and_on_record() {
     let upstream = Upstream::start(HOST).await;
@@ -328,6 +330,7 @@ async fn what_smuggles_into_http_1_is_refused_and_on_record() {
     assert_eq!(text, "received 4", "control");
 }
 
+/// Attack: FRM-19
 #[tokio::test]
 async fn a_body_of_another_length_than_stated_leaves_nothing_usable() {
     let upstream = Upstream::start(HOST).await;
@@ -349,6 +352,7 @@ async fn a_body_of_another_length_than_stated_leaves_nothing_usable() {
     assert!(!upstream.text().contains("smuggled"), "{}", upstream.text());
 }
 
+/// Attack: RES-07, RES-10
 #[tokio::test]
 async fn floods_end_the_connection_and_are_on_record() {
     let upstream = Upstream::start(HOST).await;

@@ -7,8 +7,12 @@
 mod attacks;
 mod certificates;
 mod curl;
+mod destinations;
 mod features;
+mod heads;
+mod hostile;
 mod http2;
+mod limits;
 mod minted;
 mod modern;
 mod names;
@@ -40,6 +44,7 @@ fn code(answer: &str) -> &str {
     rest.split("\r\n").next().unwrap()
 }
 
+/// Attack: AUT-13, CRD-01, CRD-02, CRD-03, CRD-04, CRD-05
 #[tokio::test]
 async fn the_credential_arrives_once_and_the_clients_own_never() {
     let (upstream, stand) = usual_stand().await;
@@ -98,6 +103,7 @@ async fn a_bare_service_gets_no_credential_of_anybody() {
     );
 }
 
+/// Attack: AUT-01, AUT-05, AUT-08, AUT-10, CRD-11
 #[tokio::test]
 async fn disagreeing_authorities_are_refused_and_nothing_leaves() {
     let (upstream, stand) = usual_stand().await;
@@ -163,6 +169,7 @@ async fn disagreeing_authorities_are_refused_and_nothing_leaves() {
     );
 }
 
+/// Attack: AUT-02
 #[tokio::test]
 async fn another_server_name_ends_the_handshake() {
     let (upstream, stand) = usual_stand().await;
@@ -179,6 +186,7 @@ async fn another_server_name_ends_the_handshake() {
     );
 }
 
+/// Attack: TLS-12
 #[tokio::test]
 async fn what_is_not_tls_is_closed() {
     let (upstream, stand) = usual_stand().await;
@@ -243,6 +251,7 @@ async fn an_unlisted_host_is_refused_on_connect_where_the_configuration_wants_it
     );
 }
 
+/// Attack: RES-05
 #[tokio::test]
 async fn a_client_that_stops_moving_is_cut_and_one_too_many_is_told() {
     let upstream = Upstream::start(HOST).await;
@@ -270,6 +279,7 @@ async fn a_client_that_stops_moving_is_cut_and_one_too_many_is_told() {
     assert!(stand.gate.admit(&owner).is_some(), "there is room again");
 }
 
+/// Attack: PTH-01
 #[tokio::test]
 async fn a_refused_path_and_an_ambiguous_one_leave_nothing_and_the_connection_goes_on() {
     let (upstream, stand) = usual_stand().await;
@@ -290,6 +300,7 @@ async fn a_refused_path_and_an_ambiguous_one_leave_nothing_and_the_connection_go
     );
 }
 
+/// Attack: FRM-01, FRM-03, FRM-05, FRM-12, FRM-13
 #[tokio::test]
 async fn ambiguous_framing_is_400_and_the_connection_ends() {
     let (upstream, stand) = usual_stand().await;
@@ -323,6 +334,7 @@ async fn ambiguous_framing_is_400_and_the_connection_ends() {
     );
 }
 
+/// Attack: AUT-07, AUT-14, FRM-25
 #[tokio::test]
 async fn connect_targets_are_strict() {
     let (upstream, stand) = usual_stand().await;
@@ -350,6 +362,7 @@ async fn connect_targets_are_strict() {
     connect(stand.open(1500), "api.example.com:443").await;
 }
 
+/// Attack: TLS-05, TLS-06, TLS-08
 #[tokio::test]
 async fn an_upstream_must_prove_itself() {
     let (upstream, stand) = usual_stand().await;
@@ -580,6 +593,7 @@ async fn the_board_gets_the_runs_token_and_nothing_of_the_agent() {
     assert!(!format!("{:?}", stand.audit()).contains("run-token"));
 }
 
+/// Attack: CRD-14, FRM-23, FRM-27, SSR-13, SSR-17
 #[tokio::test]
 async fn answers_are_stripped_and_odd_upstreams_are_502() {
     let (_upstream, stand) = usual_stand().await;
@@ -673,6 +687,7 @@ async fn expect_100_continue_is_the_upstreams_to_answer() {
     );
 }
 
+/// Attack: LIF-16
 #[tokio::test]
 async fn a_reload_judges_the_next_request_of_an_open_tunnel() {
     let (upstream, stand) = usual_stand().await;
@@ -695,6 +710,7 @@ async fn a_reload_judges_the_next_request_of_an_open_tunnel() {
     );
 }
 
+/// Attack: LIF-16
 #[tokio::test]
 async fn a_reload_cuts_a_stream_that_is_no_longer_permitted() {
     let (upstream, stand) = usual_stand().await;
@@ -732,6 +748,7 @@ async fn a_reload_cuts_a_stream_that_is_no_longer_permitted() {
     .await;
 }
 
+/// Attack: PTH-11
 #[tokio::test]
 async fn pushes_are_judged_on_their_commands_before_anything_leaves() {
     let upstream = Upstream::start("git.example.com").await;

@@ -87,7 +87,7 @@ async fn names_that_carry_data_come_to_an_end() {
 }
 
 /// An upstream without TLS that answers once and gives what it was sent.
-async fn plain_upstream() -> (std::net::SocketAddr, tokio::task::JoinHandle<String>) {
+pub(super) async fn plain_upstream() -> (std::net::SocketAddr, tokio::task::JoinHandle<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let seen = tokio::spawn(async move {

@@ -10,13 +10,13 @@ const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 
 /// A hello of TLS 1.2 and 1.3 with these server names as they stand, and these protocols.
-struct Hello<'a> {
-    names: Option<Vec<&'a [u8]>>,
-    alpn: &'a [&'a [u8]],
+pub(super) struct Hello<'a> {
+    pub(super) names: Option<Vec<&'a [u8]>>,
+    pub(super) alpn: &'a [&'a [u8]],
     /// Bytes of padding before the server name.
-    padding: usize,
+    pub(super) padding: usize,
     /// The newest version offered: 2 is TLS 1.1, 3 is 1.2, 4 is 1.3.
-    newest: u8,
+    pub(super) newest: u8,
 }
 
 impl Default for Hello<'_> {
@@ -80,7 +80,7 @@ impl Hello<'_> {
     }
 
     /// In records of at most `most` bytes.
-    fn records(&self, most: usize) -> Vec<u8> {
+    pub(super) fn records(&self, most: usize) -> Vec<u8> {
         let message = self.message();
         let records = message.chunks(most);
         records
@@ -113,11 +113,16 @@ async fn answer(stand: &Stand, bytes: &[u8], piece: usize) -> Vec<u8> {
     }
 }
 
-async fn is_served(stand: &Stand, hello: &Hello<'_>) -> bool {
-    let first = answer(stand, &hello.records(16_000), usize::MAX).await;
-    first.first() == Some(&HANDSHAKE)
+/// The first bytes of the answer to a whole hello.
+pub(super) async fn answer_to(stand: &Stand, hello: &Hello<'_>) -> Vec<u8> {
+    answer(stand, &hello.records(16_000), usize::MAX).await
 }
 
+async fn is_served(stand: &Stand, hello: &Hello<'_>) -> bool {
+    answer_to(stand, hello).await.first() == Some(&HANDSHAKE)
+}
+
+/// Attack: TLS-01, TLS-02
 #[tokio::test]
 async fn server_names_that_are_none_are_refused() {
     let (upstream, stand) = usual_stand().await;
@@ -167,6 +172,7 @@ async fn server_names_that_are_none_are_refused() {
     assert_eq!(upstream.connections(), 0);
 }
 
+/// Attack: TLS-09, TLS-14
 #[tokio::test]
 async fn old_versions_and_protocols_that_nobody_speaks_are_refused_with_an_alert() {
     let (upstream, stand) = usual_stand().await;
@@ -211,6 +217,7 @@ async fn old_versions_and_protocols_that_nobody_speaks_are_refused_with_an_alert
     );
 }
 
+/// Attack: TLS-10
 #[tokio::test]
 async fn a_hello_in_pieces_is_a_hello() {
     let (_upstream, stand) = usual_stand().await;
@@ -244,6 +251,7 @@ async fn a_hello_in_pieces_is_a_hello() {
     );
 }
 
+/// Attack: TLS-11, TLS-12
 #[tokio::test]
 async fn what_ends_or_is_no_tls_ends_the_connection() {
     let (upstream, stand) = usual_stand().await;

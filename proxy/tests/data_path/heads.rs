@@ -1,0 +1,677 @@
+//! Heads that can be read in two ways, groups FRM and AUT of the attack list: raw bytes, each row by
+//! its id, each table beside the clean form that is served.
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::stand::{CANARY, Stand, ask, connect, get, until, usual};
+use super::tls::Hello;
+use super::upstream::Upstream;
+use super::{BARE, HOST, code, usual_stand};
+
+/// Sends this and reads until `enough` or the end.
+async fn sends<IO>(stream: &mut IO, request: &str, enough: impl Fn(&str) -> bool) -> String
+where
+    IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
+{
+    // Who is refused early may be cut off before the last byte.
+    let _ = stream.write_all(request.as_bytes()).await;
+    let _ = stream.flush().await;
+    let reading = async {
+        let mut seen = Vec::new();
+        let mut buffer = vec![0; 16 * 1024];
+        loop {
+            let text = String::from_utf8_lossy(&seen).into_owned();
+            if enough(&text) {
+                return text;
+            }
+            match stream.read(&mut buffer).await {
+                Ok(read) if read > 0 => seen.extend_from_slice(&buffer[..read]),
+                _ => return text,
+            }
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(20), reading)
+        .await
+        .expect("the gate answers or closes")
+}
+
+/// Whether this is the gate's own answer, and nothing behind it.
+fn is_one_refusal(answer: &str) -> bool {
+    answer.matches("x-portcullis-audit: ").count() == 1 && !answer.contains("HTTP/1.1 200")
+}
+
+/// Attack: FRM-01, FRM-03, FRM-04, FRM-05, FRM-07, FRM-10, FRM-12, FRM-13, FRM-24
+#[tokio::test]
+async fn a_head_with_two_readings_is_refused_once_and_closed() {
+    let (upstream, stand) = usual_stand().await;
+    let post = format!("POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\n");
+    let second = format!("GET /v1/smuggled HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    let length = |value: &str| format!("{post}Content-Length: {value}\r\n\r\nhello");
+    let coding = |lines: &str| format!("{post}{lines}\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+    let cases = [
+        (
+            "FRM-01",
+            format!(
+                "{post}Content-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{second}"
+            ),
+        ),
+        (
+            "FRM-01 reversed",
+            format!(
+                "{post}Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\n0\r\n\r\n{second}"
+            ),
+        ),
+        (
+            "FRM-01 length nought",
+            format!(
+                "{post}Content-Length: 0\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n{second}"
+            ),
+        ),
+        (
+            "FRM-03",
+            format!("{post}Content-Length: 5\r\nContent-Length: 0\r\n\r\nhello"),
+        ),
+        (
+            "FRM-03 the same twice",
+            format!("{post}Content-Length: 5\r\nContent-Length: 5\r\n\r\nhello"),
+        ),
+        ("FRM-04 plus", length("+5")),
+        ("FRM-04 minus", length("-5")),
+        ("FRM-04 list", length("5,5")),
+        ("FRM-04 hexadecimal", length("0x5")),
+        ("FRM-04 blank inside", length("1 5")),
+        ("FRM-04 letters", length("5a")),
+        ("FRM-04 fraction", length("5.0")),
+        ("FRM-04 empty", length("")),
+        ("FRM-04 wide digit", length("\u{ff15}")),
+        ("FRM-04 beyond 64 bits", length("18446744073709551621")),
+        ("FRM-05 another word", coding("Transfer-Encoding: xchunked")),
+        (
+            "FRM-05 not the last",
+            coding("Transfer-Encoding: chunked, identity"),
+        ),
+        (
+            "FRM-05 not the only one",
+            coding("Transfer-Encoding: gzip, chunked"),
+        ),
+        (
+            "FRM-05 twice in a list",
+            coding("Transfer-Encoding: chunked, chunked"),
+        ),
+        (
+            "FRM-05 two fields",
+            coding("Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked"),
+        ),
+        (
+            "FRM-05 two fields, one of them nothing",
+            coding("Transfer-Encoding: chunked\r\nTransfer-Encoding: identity"),
+        ),
+        ("FRM-05 parameter", coding("Transfer-Encoding: chunked;q=1")),
+        ("FRM-05 quoted", coding("Transfer-Encoding: \"chunked\"")),
+        (
+            "FRM-05 vertical tab",
+            coding("Transfer-Encoding: \u{b}chunked"),
+        ),
+        ("FRM-05 empty", coding("Transfer-Encoding:")),
+        (
+            "FRM-05 blank before the colon",
+            coding("Transfer-Encoding : chunked"),
+        ),
+        (
+            "FRM-07",
+            format!(
+                "POST /v1/x HTTP/1.0\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+            ),
+        ),
+        ("FRM-10", format!("GET /v1/x HTTP/1.1\nHost: {HOST}\n\n")),
+        (
+            "FRM-10 one line",
+            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\nX: a\r\n\r\n"),
+        ),
+        (
+            "FRM-10 the last line",
+            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n\n"),
+        ),
+        (
+            "FRM-10 bare CR",
+            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\rX: a\r\n\r\n"),
+        ),
+        (
+            "FRM-12",
+            format!("{post}X-A: b\r\n Authorization: y\r\n\r\n"),
+        ),
+        (
+            "FRM-12 with a tab",
+            format!("{post}X-A: b\r\n\tAuthorization: y\r\n\r\n"),
+        ),
+        (
+            "FRM-13 before the colon",
+            format!("{post}Authorization : x\r\n\r\n"),
+        ),
+        (
+            "FRM-13 tab before the colon",
+            format!("{post}Authorization\t: x\r\n\r\n"),
+        ),
+        (
+            "FRM-13 before the first field",
+            format!("GET /v1/x HTTP/1.1\r\n Host: {HOST}\r\n\r\n"),
+        ),
+        ("FRM-13 no name", format!("{post}: x\r\n\r\n")),
+        ("FRM-24 0.9", "GET /v1/x\r\n\r\n".to_owned()),
+        (
+            "FRM-24 1.2",
+            format!("GET /v1/x HTTP/1.2\r\nHost: {HOST}\r\n\r\n"),
+        ),
+        (
+            "FRM-24 2.0",
+            format!("GET /v1/x HTTP/2.0\r\nHost: {HOST}\r\n\r\n"),
+        ),
+        (
+            "FRM-24 11.1",
+            format!("GET /v1/x HTTP/11.1\r\nHost: {HOST}\r\n\r\n"),
+        ),
+        (
+            "FRM-24 preface",
+            "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
+        ),
+    ];
+    for (number, (id, request)) in cases.iter().enumerate() {
+        let mut tls = stand.tunnel(HOST).await;
+        let answer = sends(&mut tls, request, |_| false).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{id}: {answer}");
+        assert_eq!(code(&answer), "malformed_request", "{id}");
+        assert!(is_one_refusal(&answer), "{id}: closed: {answer}");
+        until(id, || stand.refusals().len() > number).await;
+        assert_eq!(stand.refusals().len(), number + 1, "{id}: recorded once");
+    }
+    assert_eq!(upstream.connections(), 0);
+    for (id, request) in [
+        ("FRM-03 control", length("5")),
+        ("FRM-04 control", length("05")),
+        ("FRM-05 control", coding("Transfer-Encoding: chunked")),
+        (
+            "FRM-05 control: letters' case",
+            coding("transfer-encoding: Chunked"),
+        ),
+        (
+            "FRM-05 control: a tab is a blank",
+            coding("Transfer-Encoding:\tchunked"),
+        ),
+    ] {
+        let mut tls = stand.tunnel(HOST).await;
+        let answer = ask(&mut tls, &request).await;
+        assert!(answer.ends_with("received 5"), "{id}: {answer}");
+    }
+    let mut tls = stand.tunnel(HOST).await;
+    let old = format!("GET /v1/x HTTP/1.0\r\nHost: {HOST}\r\n\r\n");
+    let answer = ask(&mut tls, &old).await;
+    assert!(
+        answer.starts_with("HTTP/1.") && answer.contains(" 200 "),
+        "FRM-07, FRM-24 control: {answer}"
+    );
+    let sent = upstream.text().to_ascii_lowercase();
+    for head in sent
+        .split("\r\n\r\n")
+        .filter(|part| part.contains("http/1.1"))
+    {
+        let both = head.contains("content-length") && head.contains("transfer-encoding");
+        assert!(!both, "framed anew: {head}");
+    }
+}
+
+/// Attack: FRM-08
+#[tokio::test]
+async fn a_chunk_with_two_ends_breaks_the_request_off() {
+    let (upstream, stand) = usual_stand().await;
+    let head = format!("POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (id, body) in [
+        (
+            "FRM-08",
+            "2;a\nxx\r\n1d\r\n0\r\n\r\nGET /v1/smuggled HTTP/1.1\r\n\r\n0\r\n\r\n",
+        ),
+        ("FRM-08 bare CR", "2;a\rb\r\nxx\r\n0\r\n\r\n"),
+        ("FRM-08 size ended by LF", "2\nxx\r\n0\r\n\r\n"),
+        ("FRM-08 data ended by LF", "2\r\nxx\n0\r\n\r\n"),
+        ("FRM-08 data longer than said", "2\r\nxxx\r\n0\r\n\r\n"),
+        ("FRM-08 trailer ended by LF", "2\r\nxx\r\n0\r\nT: 1\n\r\n"),
+        ("FRM-08 size with a sign", "+2\r\nxx\r\n0\r\n\r\n"),
+        ("FRM-08 size with a prefix", "0x2\r\nxx\r\n0\r\n\r\n"),
+    ] {
+        let mut tls = stand.tunnel(HOST).await;
+        let answer = sends(&mut tls, &format!("{head}{body}"), |_| false).await;
+        assert!(!answer.contains(" 200 "), "{id}: {answer}");
+        assert!(
+            !upstream.text().contains("\r\n0\r\n"),
+            "{id}: what was begun is never completed: {}",
+            upstream.text()
+        );
+    }
+    assert!(!upstream.text().contains("smuggled"), "{}", upstream.text());
+    let mut tls = stand.tunnel(HOST).await;
+    let clean = format!("{head}2;a=\"b\"\r\nxx\r\n0\r\n\r\n");
+    let answer = ask(&mut tls, &clean).await;
+    assert!(answer.ends_with("received 2"), "control: {answer}");
+    assert!(!upstream.text().contains("a=\"b\""), "written anew");
+}
+
+/// Attack: FRM-15, AUT-01
+#[tokio::test]
+async fn pipelined_requests_are_judged_one_by_one() {
+    let (upstream, stand) = usual_stand().await;
+    for (id, second) in [
+        ("FRM-15 unlisted", get("evil.example", "/v1/second")),
+        ("FRM-15 listed elsewhere", get(BARE, "/v1/second")),
+    ] {
+        let mut tls = stand.tunnel(HOST).await;
+        let both = format!("{}{second}", get(HOST, "/v1/first"));
+        let answer = sends(&mut tls, &both, |seen| seen.contains("authority_mismatch")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{id}: {answer}");
+        assert!(answer.contains("authority_mismatch"), "{id}: {answer}");
+    }
+    assert!(!upstream.text().contains("/v1/second"));
+    let mut tls = stand.tunnel(HOST).await;
+    let both = format!("{}{}", get(HOST, "/v1/first"), get(HOST, "/v1/third"));
+    let answer = sends(&mut tls, &both, |seen| {
+        seen.matches("received 0").count() == 2
+    })
+    .await;
+    assert_eq!(
+        answer.matches("HTTP/1.1 200").count(),
+        2,
+        "control: {answer}"
+    );
+    assert!(upstream.text().contains("GET /v1/third"));
+}
+
+/// Attack: FRM-25
+#[tokio::test]
+async fn what_comes_with_a_connect_is_a_hello_or_lost() {
+    let (upstream, stand) = usual_stand().await;
+    let connect = format!("CONNECT {HOST}:443 HTTP/1.1\r\nHost: {HOST}:443\r\n");
+    // (a) the hello in the same write.
+    let mut stream = stand.open(1500);
+    let hello = Hello::default().records(16_000);
+    let mut bytes = format!("{connect}\r\n").into_bytes();
+    bytes.extend(hello);
+    stream.write_all(&bytes).await.unwrap();
+    let mut seen = Vec::new();
+    let reading = async {
+        loop {
+            if let Some(at) = seen.windows(4).position(|window| window == b"\r\n\r\n")
+                && seen.len() > at + 4
+            {
+                return seen[at + 4];
+            }
+            seen.push(stream.read_u8().await.unwrap());
+        }
+    };
+    let first = tokio::time::timeout(std::time::Duration::from_secs(20), reading).await;
+    assert_eq!(first.unwrap(), 22, "FRM-25 a: a handshake message");
+    // (b) a request behind a refused one, (c) a body.
+    let behind = format!("GET http://{HOST}/v1/behind HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+    let cases = [
+        (
+            "FRM-25 b",
+            format!("CONNECT {HOST} HTTP/1.1\r\n\r\n{behind}"),
+        ),
+        (
+            "FRM-25 c",
+            format!("{connect}Content-Length: 4\r\n\r\nbody"),
+        ),
+        (
+            "FRM-25 c chunked",
+            format!("{connect}Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n"),
+        ),
+    ];
+    for (id, request) in cases {
+        let mut stream = stand.open(1500);
+        let answer = sends(&mut stream, &request, |_| false).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{id}: {answer}");
+        assert!(is_one_refusal(&answer), "{id}: {answer}");
+    }
+    let strict = Stand::with_limits(&upstream, &usual(&upstream), "refuse_inside_tls = false");
+    let mut stream = strict.open(1500);
+    let unlisted = "CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\n\r\n";
+    let answer = sends(&mut stream, &format!("{unlisted}{behind}"), |_| false).await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "FRM-25 b: {answer}");
+    assert!(is_one_refusal(&answer), "FRM-25 b: {answer}");
+    assert_eq!(upstream.connections(), 0);
+}
+
+/// Attack: AUT-01, AUT-05, AUT-08, AUT-10
+#[tokio::test]
+async fn a_request_names_the_host_of_its_tunnel_once() {
+    let (upstream, stand) = usual_stand().await;
+    let get = |target: &str, hosts: &str| format!("GET {target} HTTP/1.1\r\n{hosts}\r\n");
+    let (good, evil) = (
+        format!("Host: {HOST}\r\n"),
+        "Host: evil.example\r\n".to_owned(),
+    );
+    let cases = [
+        ("AUT-01", get("/v1/x", &evil), "authority_mismatch"),
+        (
+            "AUT-01 listed elsewhere",
+            get("/v1/x", &format!("Host: {BARE}\r\n")),
+            "authority_mismatch",
+        ),
+        (
+            "AUT-01 a name behind",
+            get("/v1/x", &format!("Host: {HOST}.evil.example\r\n")),
+            "authority_mismatch",
+        ),
+        ("AUT-01 none", get("/v1/x", ""), "malformed_"),
+        ("AUT-01 empty", get("/v1/x", "Host:\r\n"), "malformed_"),
+        (
+            "AUT-01 user information",
+            get("/v1/x", &format!("Host: {HOST}@evil.example\r\n")),
+            "malformed_",
+        ),
+        (
+            "AUT-01 a path",
+            get("/v1/x", &format!("Host: {HOST}/x\r\n")),
+            "malformed_",
+        ),
+        (
+            "AUT-01 a list",
+            get("/v1/x", &format!("Host: {HOST}, evil.example\r\n")),
+            "malformed_",
+        ),
+        (
+            "AUT-05",
+            get("https://evil.example/v1/x", &good),
+            "malformed_",
+        ),
+        (
+            "AUT-05 both",
+            get("https://evil.example/v1/x", &evil),
+            "malformed_",
+        ),
+        (
+            "AUT-05 user information",
+            get(&format!("https://{HOST}@evil.example/v1/x"), &good),
+            "malformed_",
+        ),
+        (
+            "AUT-05 scheme",
+            get(&format!("http://{HOST}/v1/x"), &good),
+            "malformed_",
+        ),
+        (
+            "AUT-08",
+            get("/v1/x", &format!("{good}{evil}")),
+            "malformed_",
+        ),
+        (
+            "AUT-08 reversed",
+            get("/v1/x", &format!("{evil}{good}")),
+            "malformed_",
+        ),
+        (
+            "AUT-08 the same twice",
+            get("/v1/x", &format!("{good}{good}")),
+            "malformed_",
+        ),
+        (
+            "AUT-08 apart, in capitals",
+            get("/v1/x", &format!("{good}X: a\r\nHOST: {HOST}\r\n")),
+            "malformed_",
+        ),
+        (
+            "AUT-10 another port",
+            get("/v1/x", &format!("Host: {HOST}:8443\r\n")),
+            "authority_mismatch",
+        ),
+        (
+            "AUT-10 the other scheme's",
+            get("/v1/x", &format!("Host: {HOST}:80\r\n")),
+            "authority_mismatch",
+        ),
+        (
+            "AUT-10 no number",
+            get("/v1/x", &format!("Host: {HOST}:+443\r\n")),
+            "malformed_",
+        ),
+        (
+            "AUT-10 empty",
+            get("/v1/x", &format!("Host: {HOST}:\r\n")),
+            "malformed_",
+        ),
+    ];
+    for (id, request, expected) in &cases {
+        let mut tls = stand.tunnel(HOST).await;
+        let answer = ask(&mut tls, request).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{id}: {answer}");
+        assert!(code(&answer).starts_with(expected), "{id}: {answer}");
+    }
+    assert_eq!(upstream.connections(), 0, "nothing was dialled");
+    assert_eq!(stand.refusals().len(), cases.len());
+    for (id, request) in [
+        ("AUT-01 control", get("/v1/x", "Host: API.Example.COM\r\n")),
+        (
+            "AUT-05 control",
+            get(&format!("https://{HOST}/v1/x"), &good),
+        ),
+        ("AUT-08 control", get("/v1/x", &good)),
+        (
+            "AUT-10 control",
+            get("/v1/x", &format!("Host: {HOST}:443\r\n")),
+        ),
+    ] {
+        let mut tls = stand.tunnel(HOST).await;
+        let answer = ask(&mut tls, &request).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{id}: {answer}");
+    }
+}
+
+/// Attack: AUT-02, AUT-04
+#[tokio::test]
+async fn a_good_name_in_one_place_opens_nothing_in_another() {
+    let (upstream, stand) = usual_stand().await;
+    // The tunnel, the server name, the Host. The bare service is at the same server, so that
+    // whatever left would be seen.
+    for (id, tunnel, name, host) in [
+        ("AUT-04", "evil.example", "evil.example", HOST),
+        ("AUT-04 an address", "127.0.0.1", "127.0.0.1", HOST),
+        ("AUT-04 listed without", BARE, BARE, HOST),
+        ("AUT-02", HOST, "evil.example", HOST),
+        ("AUT-02 listed without", HOST, BARE, HOST),
+        ("AUT-02 reversed", BARE, HOST, HOST),
+    ] {
+        let stream = connect(stand.open(1500), &format!("{tunnel}:443")).await;
+        let before = stand.refusals().len();
+        let shaken = stand.tls(stream, name).await;
+        let expected = match shaken {
+            Ok(mut tls) => {
+                assert_eq!(tunnel, name, "{id}: the handshake is refused");
+                let answer = ask(&mut tls, &get(host, "/v1/x")).await;
+                assert!(answer.starts_with("HTTP/1.1 4"), "{id}: {answer}");
+                code(&answer).to_owned()
+            }
+            Err(_) => "sni_mismatch".to_owned(),
+        };
+        until(id, || stand.refusals().len() > before).await;
+        assert_eq!(stand.refusals()[before], expected, "{id}");
+        assert_ne!(expected, "none", "{id}");
+    }
+    assert_eq!(upstream.connections(), 0);
+    for (id, host, secrets) in [("AUT-04 control", BARE, 0), ("AUT-02 control", HOST, 1)] {
+        let mut tls = stand.tunnel(host).await;
+        let answer = ask(&mut tls, &get(host, "/v1/x")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{id}: {answer}");
+        assert_eq!(upstream.text().matches(CANARY).count(), secrets, "{id}");
+    }
+}
+
+/// Attack: AUT-07, AUT-17
+#[tokio::test]
+async fn plain_requests_are_judged_like_tunnels() {
+    let upstream = Upstream::start(HOST).await;
+    let (address, seen) = super::names::plain_upstream().await;
+    let policy = format!(
+        "{}[[service]]\nid = \"plain\"\nkind = \"http\"\nscheme = \"http\"\nhost = \"plain.example.com\"\n\
+         port = 80\naddress = \"{address}\"\nallow = [\"GET /v1/**\"]\n",
+        usual(&upstream)
+    );
+    let stand = Stand::new(&upstream, &policy);
+    let plain = |url: &str, host: &str| format!("GET http://{url} HTTP/1.1\r\n{host}\r\n");
+    let host = "Host: plain.example.com\r\n";
+    for (id, request, expected) in [
+        (
+            "AUT-07",
+            plain("plain.example.com/v1/x", "Host: evil.example\r\n"),
+            "authority_mismatch",
+        ),
+        (
+            "AUT-07 reversed",
+            plain("evil.example/v1/x", host),
+            "authority_mismatch",
+        ),
+        (
+            "AUT-07 port",
+            plain("plain.example.com/v1/x", "Host: plain.example.com:443\r\n"),
+            "authority_mismatch",
+        ),
+        (
+            "AUT-07 two",
+            plain("plain.example.com/v1/x", &format!("{host}{host}")),
+            "malformed_request",
+        ),
+        (
+            "AUT-17",
+            plain("evil.example/v1/x", "Host: evil.example\r\n"),
+            "destination_not_listed",
+        ),
+        (
+            "AUT-17 path",
+            plain("plain.example.com/v2/x", host),
+            "path_not_allowed",
+        ),
+        (
+            "AUT-17 method",
+            plain("plain.example.com/v1/x", host).replace("GET", "POST"),
+            "method_not_allowed",
+        ),
+    ] {
+        let mut stream = stand.open(1500);
+        let answer = ask(&mut stream, &request).await;
+        assert!(answer.starts_with("HTTP/1.1 4"), "{id}: {answer}");
+        assert_eq!(code(&answer), expected, "{id}: {answer}");
+    }
+    assert_eq!(upstream.connections(), 0);
+    let mut stream = stand.open(1500);
+    let answer = ask(&mut stream, &plain("plain.example.com:80/v1/x", host)).await;
+    assert!(answer.ends_with("plain"), "control: {answer}");
+    let head = seen.await.unwrap();
+    assert!(
+        head.starts_with("GET /v1/x HTTP/1.1\r\n"),
+        "the plain server saw the clean one only: {head}"
+    );
+}
+
+/// Attack: AUT-13
+#[tokio::test]
+async fn fields_that_name_another_host_or_path_are_taken_off() {
+    let (upstream, stand) = usual_stand().await;
+    let mut tls = stand.tunnel(HOST).await;
+    let names = [
+        "X-Forwarded-Host",
+        "X-Forwarded-Server",
+        "X-Forwarded-Port",
+        "X-Forwarded-Prefix",
+        "Forwarded",
+        "X-Host",
+        "X-Original-Host",
+        "X-Original-URL",
+        "X-Rewrite-URL",
+        "X-HTTP-Host-Override",
+        "x_forwarded_host",
+    ];
+    let fields: String = names
+        .iter()
+        .map(|name| format!("{name}: evil.example\r\n"))
+        .collect();
+    let request =
+        format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{fields}X-Kept: evil.example\r\n\r\n");
+    let answer = ask(&mut tls, &request).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let seen = upstream.text().to_ascii_lowercase();
+    assert_eq!(
+        seen.matches("evil.example").count(),
+        1,
+        "only the ordinary one crosses: {seen}"
+    );
+    assert!(seen.contains("x-kept: evil.example"), "control: {seen}");
+}
+
+/// Attack: AUT-14
+#[tokio::test]
+async fn a_connect_target_is_host_and_port() {
+    let (upstream, stand) = usual_stand().await;
+    for (id, target) in [
+        ("AUT-14 no port", HOST.to_owned()),
+        ("AUT-14 empty port", format!("{HOST}:")),
+        ("AUT-14 port nought", format!("{HOST}:0")),
+        ("AUT-14 port too large", format!("{HOST}:65536")),
+        ("AUT-14 signed port", format!("{HOST}:+443")),
+        ("AUT-14 two ports", format!("{HOST}:443:443")),
+        ("AUT-14 user information", format!("u@{HOST}:443")),
+        ("AUT-14 password", format!("u:p@{HOST}:443")),
+        ("AUT-14 scheme and path", format!("http://{HOST}:443/")),
+        ("AUT-14 scheme", format!("https://{HOST}:443")),
+        ("AUT-14 trailing slash", format!("{HOST}:443/")),
+        ("AUT-14 query", format!("{HOST}:443?x")),
+        ("AUT-14 fragment", format!("{HOST}:443#x")),
+        ("AUT-14 empty host", ":443".to_owned()),
+        ("AUT-14 star", "*".to_owned()),
+        ("AUT-14 star with a port", "*:443".to_owned()),
+        ("AUT-14 path", "/".to_owned()),
+    ] {
+        let mut stream = stand.open(1500);
+        let request = format!("CONNECT {target} HTTP/1.1\r\nHost: {HOST}:443\r\n\r\n");
+        let answer = sends(&mut stream, &request, |_| false).await;
+        assert!(answer.starts_with("HTTP/1.1 400"), "{id}: {answer}");
+    }
+    assert_eq!(upstream.connections(), 0);
+    connect(stand.open(1500), &format!("{HOST}:443")).await;
+}
+
+/// Attack: AUT-16
+#[tokio::test]
+async fn a_verdict_does_not_depend_on_who_carries_the_request_or_what_came_before() {
+    let upstream = Upstream::start(HOST).await;
+    let stand = Stand::with_limits(&upstream, &usual(&upstream), "refuse_inside_tls = false");
+    let target = "evil.example:443";
+    let relayed = || {
+        let mut inner = stand.open(1500);
+        let (ours, mut outer) = tokio::io::duplex(4096);
+        tokio::spawn(async move {
+            // Ends with either side.
+            let _ = tokio::io::copy_bidirectional(&mut outer, &mut inner).await;
+        });
+        ours
+    };
+    let heads = [
+        format!("CONNECT {target} HTTP/1.1\r\nHost: {target}\r\n\r\n"),
+        format!(
+            "CONNECT {target} HTTP/1.1\r\nUser-Agent: git/2.47\r\nProxy-Connection: keep-alive\r\nHost: {target}\r\n\r\n"
+        ),
+        format!("CONNECT {target} HTTP/1.0\r\n\r\n"),
+        format!(
+            "CONNECT {target} HTTP/1.1\r\nHost: {target}\r\nProxy-Authorization: Basic eDp5\r\nX-Forwarded-For: 127.0.0.1\r\n\r\n"
+        ),
+    ];
+    for round in 0..2 {
+        for head in &heads {
+            for mut stream in [stand.open(1500), relayed()] {
+                let answer = ask(&mut stream, head).await;
+                assert_eq!(code(&answer), "destination_not_listed", "{round} {head}");
+            }
+        }
+        // What is served in between changes nothing of it; it also is the control.
+        let stream = connect(relayed(), &format!("{HOST}:443")).await;
+        let mut tls = stand.tls(stream, HOST).await.unwrap();
+        let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+    }
+    assert!(!upstream.text().contains("evil"));
+}
