@@ -88,6 +88,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 mod tests {
     use super::*;
 
+    /// Attack: SSR-01, SSR-05, SSR-06, SSR-07, SSR-15
     #[test]
     fn special_addresses_are_not_public() {
         for text in [
@@ -139,6 +140,7 @@ mod tests {
         }
     }
 
+    /// Attack: SSR-05, SSR-06
     #[test]
     fn metadata_is_forbidden_but_private_ranges_are_not() {
         for text in [

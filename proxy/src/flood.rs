@@ -133,6 +133,7 @@ mod tests {
         record
     }
 
+    /// Attack: RES-12
     #[test]
     fn fifty_thousand_alike_are_two_hundred_lines_and_a_count() {
         let (flood, start) = (Flood::default(), Instant::now());

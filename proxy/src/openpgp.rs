@@ -364,6 +364,7 @@ mod tests {
     }
 
     /// LIF-12: missing, readable by others, or not the key that is needed.
+    /// Attack: LIF-12
     #[test]
     fn lif_12_a_key_that_is_missing_open_or_wrong_is_refused_by_name() {
         let cert = whole();

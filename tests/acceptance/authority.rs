@@ -133,6 +133,7 @@ fn a_successor_takes_over_at_its_time_without_a_hand() {
 }
 
 /// TLS-16
+/// Attack: TLS-16
 #[test]
 fn nobody_but_the_gate_reads_the_authoritys_key() {
     let world = World::new();

@@ -25,6 +25,7 @@ fn commit(world: &World, branch: &str, file: &str) {
     world.git("work", &["commit", "--quiet", "-m", "Work"]).ok();
 }
 
+/// Attack: CRD-34
 #[test]
 fn a_push_arrives_with_a_credential_that_is_nowhere_the_agent_can_look() {
     let world = World::new();
@@ -151,6 +152,7 @@ fn a_large_push_streams_through() {
     world.agent("cmp").args(same).run().ok();
 }
 
+/// Attack: PTH-11
 #[test]
 fn a_push_to_another_branch_and_a_deletion_are_refused_before_they_reach_the_forge() {
     let world = World::new();
@@ -324,6 +326,7 @@ fn a_credential_never_goes_to_a_host_it_is_not_bound_to() {
     );
 }
 
+/// Attack: TLS-05
 #[test]
 fn an_upstream_with_an_unknown_certificate_gets_nothing() {
     let policy = World::policy().replace("ca_file = \"{ca}\"\n", "");

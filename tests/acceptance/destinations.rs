@@ -2,6 +2,7 @@
 
 use tests::world::{EVIL, EVIL_ADDRESS, WEB, WEB_ADDRESS, World};
 
+/// Attack: AUT-17
 #[test]
 fn an_unlisted_host_is_refused_without_being_resolved_or_dialled_and_clients_read_why() {
     let world = World::new();
@@ -73,6 +74,7 @@ fn a_refusal_leaves_one_audit_record_that_names_its_code() {
     assert_eq!(records[0]["peer_uid"], world.agent);
 }
 
+/// Attack: CRD-11, PTH-01, PTH-02, PTH-03, PTH-08
 #[test]
 fn methods_and_paths_that_no_rule_allows_are_refused_with_their_code() {
     let world = World::new();
@@ -109,6 +111,7 @@ fn methods_and_paths_that_no_rule_allows_are_refused_with_their_code() {
     assert_eq!(allowed.stdout, "hello\n200");
 }
 
+/// Attack: AUT-01, AUT-02
 #[test]
 fn host_and_server_name_must_agree_with_the_connect_target() {
     let world = World::new();
@@ -146,6 +149,7 @@ fn host_and_server_name_must_agree_with_the_connect_target() {
     assert!(allowed.stdout.ends_with("\n200"), "{}", allowed.shown());
 }
 
+/// Attack: DST-01, DST-14, DST-17
 #[test]
 fn an_address_of_a_listed_name_is_not_listed_and_legacy_spellings_are_no_hosts() {
     let world = World::new();
@@ -179,6 +183,7 @@ fn an_address_of_a_listed_name_is_not_listed_and_legacy_spellings_are_no_hosts()
     assert!(allowed.stdout.ends_with("\n200"), "{}", allowed.shown());
 }
 
+/// Attack: SSR-01, SSR-05, SSR-07
 #[test]
 fn a_listed_name_that_resolves_to_a_private_address_is_not_dialled() {
     let world = World::new();
@@ -211,6 +216,7 @@ fn a_listed_name_that_resolves_to_a_private_address_is_not_dialled() {
     assert_eq!(allowed.stdout, "recorded\n\n200");
 }
 
+/// Attack: SSR-10
 #[test]
 fn a_private_address_is_reached_only_by_a_service_that_names_it() {
     let policy = World::policy().replace(
@@ -231,6 +237,7 @@ fn a_private_address_is_reached_only_by_a_service_that_names_it() {
     );
 }
 
+/// Attack: CRD-09, SSR-13
 #[test]
 fn redirects_are_passed_back_and_judged_when_the_client_follows() {
     let world = World::new();
@@ -255,6 +262,7 @@ fn redirects_are_passed_back_and_judged_when_the_client_follows() {
     );
 }
 
+/// Attack: FRM-15
 #[test]
 fn a_tunnel_is_judged_request_by_request() {
     let world = World::new();

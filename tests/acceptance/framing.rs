@@ -41,6 +41,7 @@ fn tunnel() -> String {
     format!("{WEB}:443")
 }
 
+/// Attack: AUT-01, AUT-05, AUT-08, AUT-10, FRM-01, FRM-03, FRM-04, FRM-05, FRM-07, FRM-12, FRM-13, FRM-24
 #[test]
 fn an_ambiguous_head_leaves_nothing_at_the_upstream() {
     let world = World::new();
@@ -170,6 +171,7 @@ fn an_ambiguous_head_leaves_nothing_at_the_upstream() {
     assert!(world.web.received().contains("hello"));
 }
 
+/// Attack: FRM-15
 #[test]
 fn the_second_request_of_a_connection_is_judged_for_itself() {
     let world = World::new();
@@ -198,6 +200,7 @@ fn the_second_request_of_a_connection_is_judged_for_itself() {
     assert!(!received.contains("/second"), "{received}");
 }
 
+/// Attack: AUT-07, AUT-14, DST-13, FRM-25
 #[test]
 fn connect_targets_and_plain_requests_are_strict() {
     let world = World::new();
@@ -261,6 +264,7 @@ fn connect_targets_and_plain_requests_are_strict() {
     }
 }
 
+/// Attack: AUT-13, CRD-05
 #[test]
 fn fields_that_would_reroute_or_impersonate_are_taken_off() {
     let world = World::new();

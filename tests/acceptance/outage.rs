@@ -19,6 +19,7 @@ host = \"web.portcullis.test\"
 alow = [\"GET /**\"]
 ";
 
+/// Attack: LIF-01
 #[test]
 fn a_gate_killed_in_mid_stream_lets_nothing_leave_and_work_resumes() {
     kill_loop(3);
@@ -136,6 +137,7 @@ fn a_broken_policy_stops_the_start_and_names_file_line_key_problem_and_remedy() 
     );
 }
 
+/// Attack: LIF-03
 #[test]
 fn a_broken_policy_at_reload_keeps_the_old_one_and_says_so() {
     let world = World::new();
@@ -165,6 +167,7 @@ fn a_broken_policy_at_reload_keeps_the_old_one_and_says_so() {
     assert!(world.curl(&[&url]).ok().stdout.ends_with("\n403"));
 }
 
+/// Attack: LIF-04
 #[test]
 fn an_empty_policy_permits_nothing() {
     let world = World::with_policy("version = 1\n");
@@ -178,6 +181,7 @@ fn an_empty_policy_permits_nothing() {
     assert!(world.web.connections().is_empty());
 }
 
+/// Attack: LIF-08
 #[test]
 fn a_full_audit_disk_stops_everything_until_there_is_room() {
     let mut world = World::prepared(None, Boundary::External);
@@ -214,6 +218,7 @@ fn a_full_audit_disk_stops_everything_until_there_is_room() {
     world.gate.stop();
 }
 
+/// Attack: LIF-18
 #[test]
 fn without_a_fresh_boundary_nothing_is_served() {
     let mut world = World::prepared(None, Boundary::Kernel);

@@ -11,6 +11,7 @@ enum Expect {
 }
 use Expect::{Is, Refused};
 
+/// Attack: AUT-14, DST-01, DST-02, DST-07, DST-10, DST-11, DST-13, DST-14, DST-21
 #[test]
 fn destination_cases() {
     let long_label = format!("{}.example.com:443", "a".repeat(64));
@@ -118,6 +119,7 @@ fn destination_cases() {
     }
 }
 
+/// Attack: DST-04
 #[test]
 fn dst_04_look_alikes_are_other_hosts() {
     let listed = Host::parse("github.com").unwrap();
@@ -141,6 +143,7 @@ fn non_ascii_suggests_the_name_that_dns_would_be_asked_for() {
     );
 }
 
+/// Attack: DST-21
 #[test]
 fn errors_repeat_little_of_a_hostile_value() {
     let error = Authority::parse(&format!("{}@x:1", "\u{1b}".repeat(5_000))).unwrap_err();

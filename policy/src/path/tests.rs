@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Attack: PTH-01, PTH-02, PTH-03, PTH-06, PTH-08, PTH-09, PTH-20
 #[test]
 fn path_cases() {
     use PathError::*;

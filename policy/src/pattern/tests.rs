@@ -77,6 +77,7 @@ fn many_stars_cost_no_more_than_the_product() {
     assert!(!covers(&pattern, &"/a".repeat(4_000)));
 }
 
+/// Attack: PTH-19
 #[test]
 fn pth_19_odd_methods_are_unknown() {
     for text in [
@@ -107,6 +108,7 @@ fn bad_entries_say_why() {
     }
 }
 
+/// Attack: DST-06
 #[test]
 fn dst_06_wide_host_patterns_are_refused() {
     for text in [

@@ -109,6 +109,7 @@ fn refused(refusal: Refusal) -> Outcome {
     }
 }
 
+/// Attack: LIF-04
 #[test]
 fn the_empty_policy_permits_nothing() {
     for policy in [

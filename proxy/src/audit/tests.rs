@@ -283,6 +283,7 @@ async fn a_directory_that_was_moved_away_stops_the_log_until_there_is_one_again(
     );
 }
 
+/// Attack: RES-19
 #[tokio::test]
 async fn subscribers_hear_each_line_and_a_slow_one_only_hurts_itself() {
     let (_keep, path) = directory();

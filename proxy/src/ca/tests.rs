@@ -68,6 +68,7 @@ fn a_leaf_is_back_dated_and_lives_a_day() {
     ));
 }
 
+/// Attack: LIF-11
 #[test]
 fn leaves_are_reused_until_their_time_is_over_or_the_clock_jumps() {
     let (_directory, minter) = made();
@@ -149,6 +150,7 @@ fn an_authority_is_made_once_and_never_overwritten() {
     assert!(Minter::load(&ca, 1).is_err());
 }
 
+/// Attack: TLS-16
 #[test]
 fn an_authority_that_is_not_ours_alone_is_refused() {
     let directory = tempfile::tempdir().unwrap();
@@ -249,6 +251,7 @@ fn a_switch_that_was_cut_short_is_completed_and_a_foreign_certificate_is_not() {
     assert_eq!(kept.certificate(), healed.certificate());
 }
 
+/// Attack: RES-11
 #[test]
 fn ten_thousand_names_leave_the_cache_at_its_bound() {
     let directory = tempfile::tempdir().unwrap();

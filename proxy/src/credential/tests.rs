@@ -410,6 +410,7 @@ fn anthropic_openai_and_query_have_their_form() {
 }
 
 /// LIF-13: a descriptor that a service manager passes works, and one that it failed to pass is told.
+/// Attack: LIF-13
 #[test]
 fn lif_13_an_inherited_descriptor_is_read_again_and_a_missing_one_is_told() {
     use std::os::fd::AsRawFd;

@@ -414,6 +414,7 @@ mod tests {
         alarm.flood()
     }
 
+    /// Attack: RES-07, RES-10
     #[tokio::test]
     async fn floods_are_told_apart_from_work_in_any_slicing() {
         let reset = frame(RST_STREAM, 0, 1, &8_u32.to_be_bytes());

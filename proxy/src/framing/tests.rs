@@ -70,6 +70,7 @@ async fn what_follows_a_connect_or_a_request_for_a_websocket_is_not_followed() {
     assert!(fault.is_some(), "control: any other upgrade is HTTP still");
 }
 
+/// Attack: FRM-01, FRM-03, FRM-04, FRM-05, FRM-07, FRM-10, FRM-12, FRM-13, FRM-24, RES-04
 #[tokio::test]
 async fn nothing_of_a_bad_head_passes_wherever_it_stands() {
     let many = format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(21));
@@ -177,6 +178,7 @@ async fn nothing_of_a_bad_head_passes_wherever_it_stands() {
     }
 }
 
+/// Attack: FRM-08
 #[tokio::test]
 async fn a_bad_chunk_breaks_its_body_off_and_is_no_head() {
     let head = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n";

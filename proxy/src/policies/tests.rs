@@ -103,6 +103,7 @@ fn a_board_that_the_gate_does_not_know_is_refused() {
     assert!(Policies::load(Arc::new(config)).is_ok(), "control");
 }
 
+/// Attack: LIF-03
 #[test]
 fn a_reload_with_a_broken_file_keeps_the_old_policy_and_says_so() {
     let files = files(POLICY);

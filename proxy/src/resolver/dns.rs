@@ -212,6 +212,7 @@ mod tests {
         Message::from_vec(answer).unwrap().metadata.response_code
     }
 
+    /// Attack: SSR-17
     #[test]
     fn a_listed_name_has_an_address_and_no_other_data() {
         let at = Found::At(Ipv4Addr::new(127, 64, 0, 1));

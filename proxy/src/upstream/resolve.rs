@@ -92,6 +92,7 @@ fn judged(mut found: Vec<IpAddr>, port: u16) -> Result<Vec<SocketAddr>, Upstream
 mod tests {
     use super::*;
 
+    /// Attack: SSR-02
     #[test]
     fn one_private_answer_spoils_the_lookup() {
         let public: IpAddr = "140.82.121.4".parse().unwrap();

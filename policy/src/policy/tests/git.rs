@@ -33,6 +33,7 @@ fn update(old: &str, new: &str, name: &str) -> RefUpdate {
 
 use crate::request::RefUpdate;
 
+/// Attack: PTH-11, PTH-13
 #[test]
 fn smart_http_of_listed_repositories() {
     let policy = policy(TEXT);

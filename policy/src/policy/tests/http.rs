@@ -45,6 +45,7 @@ scheme = "http"
 allow = ["GET /"]
 "#;
 
+/// Attack: CRD-07, DST-01, DST-02, DST-04, DST-07, DST-17, DST-19
 #[test]
 fn destinations() {
     let policy = policy(TEXT);
@@ -146,6 +147,7 @@ fn destinations() {
     }
 }
 
+/// Attack: CRD-11, PTH-01, PTH-02, PTH-03, PTH-06, PTH-08, PTH-09, PTH-15, PTH-19, PTH-20
 #[test]
 fn methods_and_paths() {
     let policy = policy(TEXT);
@@ -291,6 +293,7 @@ fn methods_and_paths() {
     }
 }
 
+/// Attack: PTH-22
 #[test]
 fn pth_22_every_rule_of_an_authority_counts_and_deny_wins() {
     let policy = policy(TEXT);
@@ -460,6 +463,7 @@ fn the_board_is_reached_by_its_socket_with_the_runs_token() {
     assert_eq!(route.address(), None);
 }
 
+/// Attack: PTH-16, SSR-10
 #[test]
 fn proxmox_opens_the_json_api_alone() {
     let policy = policy(

@@ -228,6 +228,7 @@ fn leads_to(service: &ServiceView, scheme: &str, host: &str) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
+    /// Attack: PTH-22
     #[test]
     fn order_never_matters(
         (services, policy) in world(6),
@@ -264,6 +265,7 @@ proptest! {
 
     /// CRD-31: whatever is permitted, and whatever is injected, an allow rule says so and no deny
     /// matches, read by brute force from the lines that people see.
+    /// Attack: CRD-31
     #[test]
     fn enforcement_contains_injection(
         (_, policy) in world(9),
@@ -318,6 +320,7 @@ proptest! {
     }
 
     /// PTH-22: a deny that is added takes effect, whatever stands beside it, and opens nothing.
+    /// Attack: PTH-22
     #[test]
     fn deny_is_never_lost(
         (services, before) in world(5),

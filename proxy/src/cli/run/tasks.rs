@@ -255,6 +255,7 @@ async fn follow_credentials(custody: Arc<Custody>, gate: Arc<Gate>) {
 mod tests {
     use super::*;
 
+    /// Attack: LIF-11
     #[test]
     fn a_clock_that_is_set_is_told_and_one_that_drifts_is_not() {
         let now = SystemTime::now();
