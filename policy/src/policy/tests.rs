@@ -177,6 +177,42 @@ fn shipped_examples_parse_and_mean_what_they_say() {
     assert_eq!(shipped.count(), 4);
 }
 
+/// Attack: DST-22
+#[test]
+fn siblings_of_a_listed_host_are_not_listed_and_examples_say_why_for_each() {
+    let folder = format!("{}/examples", env!("CARGO_MANIFEST_DIR"));
+    let coder = policy(&std::fs::read_to_string(format!("{folder}/coder.toml")).unwrap());
+    for sibling in [
+        "api.github.com",
+        "gist.github.com",
+        "raw.githubusercontent.com",
+        "objects.githubusercontent.com",
+        "avatars.githubusercontent.com",
+        "uploads.github.com",
+        "codeload.github.com",
+        "acme.github.io",
+        "acme-8080.app.github.dev",
+        "ghcr.io",
+        "www.github.com",
+    ] {
+        let asked = ask(&coder, "GET", &format!("https://{sibling}/acme/web"));
+        assert_eq!(asked.code(), Some(Code::DestinationNotListed), "{sibling}");
+    }
+    let fetch = "https://github.com/acme/web.git/info/refs?service=git-upload-pack";
+    assert!(ask(&coder, "GET", fetch).permits(), "control");
+    let mut services = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        for service in text.split("[[service]]").skip(1) {
+            services += 1;
+            assert!(service.contains("\nwhy = "), "{service}");
+            let hosts = service.lines().filter(|line| line.starts_with("host"));
+            assert!(hosts.clone().all(|line| !line.contains('*')), "{service}");
+        }
+    }
+    assert!(services > 5, "{services}");
+}
+
 #[test]
 fn a_route_is_good_for_its_own_authority_alone() {
     let policy = policy(

@@ -241,14 +241,27 @@ async fn an_upstream_that_asks_for_a_certificate_gets_none() {
     }
 }
 
-/// Attack: TLS-09
+/// Attack: TLS-09, TLS-14
 #[tokio::test]
 async fn an_upstream_of_an_old_version_gets_no_request() {
-    // A hello of the server in TLS 1.0 and 1.1, and the alert of one that speaks nothing newer.
-    for (id, version) in [
-        ("TLS-09 1.0", Some(1)),
-        ("TLS-09 1.1", Some(2)),
-        ("TLS-09", None),
+    // A hello of the server in TLS 1.0 and 1.1, the alert of one that speaks nothing newer, and a
+    // hello in TLS 1.2 that picks a protocol which nobody offered.
+    let hello = |minor: u8, cipher: [u8; 2], extensions: &[u8]| {
+        let mut body = vec![3, minor];
+        body.extend([5; 32]);
+        body.extend([0, cipher[0], cipher[1], 0]);
+        body.extend(extensions);
+        let length = u8::try_from(body.len()).unwrap();
+        let mut record = vec![22, 3, minor, 0, length + 4, 2, 0, 0, length];
+        record.extend(body);
+        record
+    };
+    let picked = [0, 9, 0, 16, 0, 5, 0, 3, 2, b'h', b'3'];
+    for (id, answer) in [
+        ("TLS-09 1.0", hello(1, [0, 0x2f], &[])),
+        ("TLS-09 1.1", hello(2, [0, 0x2f], &[])),
+        ("TLS-09", vec![21, 3, 1, 0, 2, 2, 70]),
+        ("TLS-14", hello(3, [0xc0, 0x2b], &picked)),
     ] {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let Identity { ca, pin, .. } = identity(HOST);
@@ -264,17 +277,6 @@ async fn an_upstream_of_an_old_version_gets_no_request() {
                 let mut hello = vec![0; 16 * 1024];
                 let read = stream.read(&mut hello).await.unwrap();
                 assert_eq!(hello.first(), Some(&22), "{read}");
-                let answer = match version {
-                    Some(minor) => {
-                        let mut body = vec![3, minor];
-                        body.extend([5; 32]);
-                        body.extend([0, 0, 0x2f, 0]);
-                        let mut record = vec![22, 3, minor, 0, 42, 2, 0, 0, 38];
-                        record.extend(&body);
-                        record
-                    }
-                    None => vec![21, 3, 1, 0, 2, 2, 70],
-                };
                 stream.write_all(&answer).await.unwrap();
                 let mut rest = Vec::new();
                 // A reset is an end as well.

@@ -395,6 +395,39 @@ async fn floods_end_the_connection_and_are_on_record() {
     assert_eq!(status, StatusCode::OK, "control");
 }
 
+/// Attack: RES-10
+#[tokio::test]
+async fn a_small_block_that_unpacks_to_a_large_head_is_refused() {
+    let upstream = Upstream::start(HOST).await;
+    let stand = Stand::new(&upstream, &super::usual(&upstream));
+    let fields: &[(&str, &[u8])] = &[(":authority", HOST.as_bytes())];
+    // A field of 3 KB goes into the table, and is then referred to by one byte each time.
+    let bomb = |times: usize| {
+        let mut bytes = block(fields);
+        bytes.extend([0x40, 1, b'x', 0x7f]);
+        let mut rest = 3000_usize - 127;
+        while rest >= 128 {
+            bytes.push(u8::try_from(rest % 128).unwrap() | 0x80);
+            rest /= 128;
+        }
+        bytes.push(u8::try_from(rest).unwrap());
+        bytes.extend(vec![b'a'; 3000]);
+        bytes.extend(vec![0xbe; times]);
+        bytes
+    };
+    let before = stand.refusals().len();
+    let got = frames(&stand, &[frame(HEADERS, 5, 1, &bomb(10_000))], HEADERS).await;
+    let refused = got
+        .iter()
+        .any(|(kind, _)| matches!(*kind, HEADERS | RST_STREAM | GOAWAY));
+    assert!(refused, "{got:?}");
+    until("it is recorded", || stand.refusals().len() > before).await;
+    assert!(upstream.is_untouched());
+    frames(&stand, &[frame(HEADERS, 5, 1, &bomb(5))], 0).await;
+    assert_eq!(stand.refusals().len(), before + 1, "control");
+    assert!(upstream.text().contains("aaaa"), "control");
+}
+
 #[tokio::test]
 async fn many_at_once_share_a_connection_of_their_asker_only() {
     let upstream = Modern::start(HOST, BOTH).await;
