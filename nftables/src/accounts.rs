@@ -75,8 +75,17 @@ pub enum AccountsError {
 /// One line of `/etc/subuid` or `/etc/subgid`. The owner is a name or a uid in digits.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subordinate {
+    /// Of its file, from 1.
+    pub line: usize,
     pub owner: String,
     pub range: UidRange,
+}
+
+/// What a subordinate range is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ids {
+    Users,
+    Groups,
 }
 
 /// A snapshot of the account files.
@@ -163,6 +172,17 @@ impl Accounts {
         self.owners(&self.subgid)
     }
 
+    /// Every entry of both files with its owner's uid; owners that do not exist are left out.
+    pub fn owned(&self) -> impl Iterator<Item = (Ids, &Subordinate, u32)> {
+        let uids = self.subuid.iter().map(|entry| (Ids::Users, entry));
+        let gids = self.subgid.iter().map(|entry| (Ids::Groups, entry));
+        uids.chain(gids).filter_map(|(ids, entry)| {
+            let uid = entry.owner.parse().ok();
+            let uid = uid.or_else(|| self.uid_of(&entry.owner))?;
+            Some((ids, entry, uid))
+        })
+    }
+
     fn owners<'a>(
         &'a self,
         entries: &'a [Subordinate],
@@ -212,6 +232,7 @@ fn subordinates(path: &Path, text: &str) -> Result<Vec<Subordinate>, AccountsErr
         }
         let last = first.checked_add(count - 1).ok_or_else(malformed)?;
         found.push(Subordinate {
+            line: index + 1,
             owner: owner.to_owned(),
             range: UidRange { first, last },
         });

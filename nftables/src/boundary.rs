@@ -8,6 +8,7 @@ use crate::diagnostics::Diagnostics;
 use crate::foreign;
 use crate::lock;
 use crate::netlink::{self, NetlinkError};
+use crate::reserves;
 use crate::ruleset::{Ruleset, routing_table};
 use crate::sockets::{self, Cut};
 use crate::status::{Status, StatusError};
@@ -116,8 +117,10 @@ pub struct Verified {
 
 /// Compares the kernel with the configuration, and looks at what else is in the namespace.
 pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
-    let ruleset = ruleset(config)?;
+    let accounts = Accounts::load()?;
+    let ruleset = Ruleset::build(config, &accounts, jiff::Timestamp::now())?;
     let mut differences = verify::verify(&ruleset)?;
+    differences.extend(reserves::strays(config, &accounts, &ruleset));
     let neighbours = foreign::look(&ruleset)?;
     differences.extend(neighbours.breaches);
     Ok(Verified {

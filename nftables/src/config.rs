@@ -6,6 +6,7 @@
 //! gate_port = 3128
 //! proxy     = "portcullis-proxy"      # a user name or a uid
 //! agents    = ["portcullis-orchestrator", "1500-1599"]
+//! reserves  = ["portcullis-orchestrator"]   # of these, who may own subordinate ids
 //! status    = "/run/portcullis/boundary/status.json"
 //!
 //! [[exception]]
@@ -69,6 +70,9 @@ pub struct Config {
     pub proxy: At<User>,
     /// Empty in scope `guest`.
     pub agents: Vec<At<Agents>>,
+    /// Those of `agents` whose subordinate ranges are there for runs to be given a slice of. Every other
+    /// agent owns none, or `verify` says so.
+    pub reserves: Vec<At<User>>,
     /// Where the status file is written.
     pub status: PathBuf,
     pub exceptions: Vec<At<Exception>>,

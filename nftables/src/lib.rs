@@ -25,6 +25,7 @@ pub mod monitor;
 pub mod netlink;
 pub mod privilege;
 pub mod render;
+mod reserves;
 pub mod ruleset;
 pub mod sockets;
 pub mod status;

@@ -99,9 +99,11 @@ fn carry_out(wanted: &Wanted) -> Result<bool, UpError> {
     }
     let passed = gate_test::run(&site.instance)?;
     output::say(&format!("{:.1} s in all", began.elapsed().as_secs_f32()));
+    let command = layout.command();
+    let command = command.display();
+    output::say(&format!("hint: `{command} status` shows what runs"));
     output::say(&format!(
-        "hint: `{} status` shows what runs",
-        layout.command().display()
+        "hint: `{command} prove` tries, as an agent, everything that must fail"
     ));
     Ok(passed)
 }

@@ -16,6 +16,7 @@ const KEYS: &[&str] = &[
     "gate_port",
     "proxy",
     "agents",
+    "reserves",
     "status",
     "exception",
     "redirect",
@@ -49,6 +50,7 @@ pub(super) fn config(text: &str, file: &str) -> Result<Config, Diagnostics> {
     let proxy = reader.required(table, "proxy", "name the user the gate runs as");
     let proxy = proxy.and_then(|value| reader.user(value, "proxy"));
     let agents = reader.agents(table, scope);
+    let reserves = reader.reserves(table, &agents);
     let status = reader.status(table);
     let exceptions = reader.exceptions(table);
     let guest = reader.guest(table, scope);
@@ -62,6 +64,7 @@ pub(super) fn config(text: &str, file: &str) -> Result<Config, Diagnostics> {
             resolver,
             proxy,
             agents,
+            reserves,
             status,
             exceptions,
             guest,
@@ -361,6 +364,35 @@ impl Reader<'_> {
                         });
                     }
                 }
+            }
+        }
+        found
+    }
+
+    /// Users that `agents` lists as users.
+    fn reserves(&mut self, table: &DeTable<'_>, agents: &[At<Agents>]) -> Vec<At<User>> {
+        let hint = "a list of users that stand under agents as well: [\"portcullis-exec\"]";
+        let Some(value) = table.get("reserves") else {
+            return Vec::new();
+        };
+        let Some(list) = value.get_ref().as_array() else {
+            self.problem(value, "reserves", "must be a list".into(), hint);
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (index, entry) in list.iter().enumerate() {
+            let key = format!("reserves[{index}]");
+            let Some(user) = self.user(entry, &key) else {
+                continue;
+            };
+            if agents
+                .iter()
+                .any(|agent| agent.value == Agents::User(user.value.clone()))
+            {
+                found.push(user);
+            } else {
+                let text = "no user under agents: its subordinate ids would not be shut";
+                self.problem(entry, &key, text.into(), hint);
             }
         }
         found

@@ -51,8 +51,26 @@ pub fn boundary(instance: &Instance) -> String {
          table = \"{name}\"\n\
          gate_port = {port}\n\
          proxy = \"{proxy}\"\n\
+         # Accounts and uid ranges of your own agents go here too; `verify` holds them to owning no subordinate ids,\n\
+         # which useradd gives unasked. Only those under reserves own some, a slice of which each run gets.\n\
          agents = [\"{orchestrator}\", \"{exec}\"]\n\
-         status = \"{status}\"\n",
+         reserves = [\"{orchestrator}\", \"{exec}\"]\n\
+         status = \"{status}\"\n\
+         \n\
+         # Programs that know no proxy are led to the gate (proxy.toml: redirected = \"127.0.0.1:3129\"):\n\
+         #   [redirect]\n\
+         #   port = 3129\n\
+         #   ports = [80, 443]   # every TCP port when absent\n\
+         # Their DNS questions are answered by the gate (proxy.toml: resolver = \"127.0.0.1:3153\"):\n\
+         #   [resolver]\n\
+         #   port = 3153\n\
+         # Somebody may reach one place for a while; it lapses by itself:\n\
+         #   [[exception]]\n\
+         #   user = \"_apt\"\n\
+         #   destination = \"192.0.2.10:443\"   # IP or CIDR, and a port\n\
+         #   reason = \"package downloads while provisioning\"\n\
+         #   expires = \"2027-01-01T00:00:00Z\"\n\
+         # Scope \"guest\" knows [guest.dhcp], [guest.resolver] and [[guest.administration]] as well.\n",
         name = layout.name(),
         port = instance.record.gate_port,
         proxy = layout.user("proxy"),
@@ -209,6 +227,10 @@ mod tests {
         let text = boundary(&Instance { layout, record });
         let config = nftables::config::Config::parse(&text, "boundary.toml").unwrap();
         assert_eq!((config.table.as_str(), config.gate_port), ("ptx", 3128));
-        assert_eq!(config.agents.len(), 2);
+        assert_eq!((config.agents.len(), config.reserves.len()), (2, 2));
+        // What stands there as a comment is right when it is taken out of it.
+        let more = text.replace("#   ", "");
+        let config = nftables::config::Config::parse(&more, "boundary.toml").unwrap();
+        assert_eq!((config.resolver, config.exceptions.len()), (Some(3153), 1));
     }
 }

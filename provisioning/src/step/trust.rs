@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn each_certificate_of_a_bundle_is_a_file_of_its_own() {
         let one = "-----BEGIN CERTIFICATE-----\nAAA\n-----END CERTIFICATE-----\n";
-        let two = one.replace('A', "B");
+        let two = one.replace("AAA", "BBB");
         assert_eq!(certificates(&format!("{one}{two}")), [one.to_owned(), two]);
         assert_eq!(certificates(one), [one]);
         assert!(certificates("").is_empty());

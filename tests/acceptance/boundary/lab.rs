@@ -171,7 +171,7 @@ impl Lab {
     }
 
     pub(super) fn write_config(&self, scope: &str, more: &str) {
-        let agents = r#"agents = ["lab-agent", "lab-other"]"#;
+        let agents = "agents = [\"lab-agent\", \"lab-other\"]\nreserves = [\"lab-agent\"]";
         self.write_config_with(scope, if scope == "agents" { agents } else { "" }, more);
     }
 

@@ -1,5 +1,7 @@
 //! `verify` says exactly what is missing, extra or changed.
 
+use tests::host;
+
 use super::lab::Lab;
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
@@ -176,4 +178,80 @@ fn thousands_of_ranges_are_one_transaction() {
     lab.boundary(&["verify"]).ok();
     assert_eq!(lab.attempt(shut, &words).outcome, "refused");
     assert_eq!(lab.attempt(free, &words).outcome, "reached");
+}
+
+/// `useradd` gives ranges unasked. Only users that are there for it own some; the rules stand anyway.
+#[test]
+fn an_agent_that_owns_subordinate_ids_is_named_with_line_and_remedy() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    lab.boundary(&["verify"]).ok();
+    let own = |uids: &str, gids: &str| {
+        host::file(&lab.path("etc/subuid"), uids, 0, 0o644);
+        host::file(&lab.path("etc/subgid"), gids, 0, 0o644);
+    };
+    let reserved = "lab-agent:700000:1000\n";
+    let agents = "agents = [\"lab-agent\", \"lab-other\"]";
+    let numbers = "agents = [\"lab-agent\", 61501, \"800000-800009\"]";
+    let reserves = "reserves = [\"lab-agent\"]";
+    for (agents, uids, gids, expected) in [
+        (
+            agents,
+            "# people\nlab-agent:700000:1000\nlab-other:800000:10\n",
+            reserved,
+            "/etc/subuid:3: \"lab-other:800000:10\": uid 61501 is an agent",
+        ),
+        (
+            agents,
+            reserved,
+            "lab-agent:700000:1000\n61501:800000:10\n",
+            "/etc/subgid:2: \"61501:800000:10\": uid 61501 is an agent",
+        ),
+        (
+            numbers,
+            "61501:800000:10\nlab-agent:700000:1000\n",
+            reserved,
+            "/etc/subuid:1: \"61501:800000:10\": uid 61501 is an agent",
+        ),
+    ] {
+        lab.write_config_with("agents", &format!("{agents}\n{reserves}"), "");
+        own(uids, gids);
+        lab.shut();
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "{}", finished.shown());
+        assert!(finished.stdout.contains(expected), "{}", finished.shown());
+        let remedy = "hint: usermod --del-sub";
+        assert!(finished.stdout.contains(remedy), "{}", finished.shown());
+        assert_eq!(finished.stdout.matches("owns subordinate").count(), 1);
+        // The control: without that line, and the reserve still with its range.
+        own(reserved, reserved);
+        lab.shut();
+        lab.boundary(&["verify"]).ok();
+    }
+    // A reserve is one because it is called so.
+    lab.write_config_with("agents", agents, "");
+    lab.shut();
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    for line in [
+        "/etc/subuid:1: \"lab-agent:700000:1000\"",
+        "/etc/subgid:1: \"lab-agent:700000:1000\"",
+        "usermod --del-subuids 700000-700999 lab-agent",
+        "usermod --del-subgids 700000-700999 lab-agent",
+    ] {
+        assert!(finished.stdout.contains(line), "{}", finished.shown());
+    }
+    // And it has to be shut.
+    lab.write_config_with(
+        "agents",
+        "agents = [\"lab-other\"]\nreserves = [\"lab-agent\"]",
+        "",
+    );
+    let finished = lab.boundary(&["apply"]);
+    assert_eq!(finished.code(), 2, "{}", finished.shown());
+    assert!(
+        finished.stderr.contains("reserves[0]"),
+        "{}",
+        finished.shown()
+    );
 }
