@@ -41,6 +41,7 @@ use tokio::sync::{Semaphore, watch};
 use zeroize::{Zeroize, Zeroizing};
 
 use crate::config::Peer;
+use crate::entrance;
 use answer::{Answer, error, json};
 use command::{Command, Extend};
 use custody::Custody;
@@ -79,6 +80,7 @@ pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watc
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
+            Err(problem) if entrance::is_dead(&problem) => return entrance::gone(&problem),
             Err(problem) => {
                 tracing::error!("control socket: accept failed: {problem}");
                 // Out of descriptors, most likely: wait for some to be returned.

@@ -37,13 +37,14 @@ pub async fn tcp(gate: Arc<Gate>, listener: TcpListener) {
                 let owner = owner.and_then(|local| identify::tcp_peer(peer, local));
                 tokio::spawn(async move { tcp_client(gate, stream, owner).await });
             }
+            Err(error) if is_dead(&error) => return gone(&error),
             Err(error) => pause(&error).await,
         }
     }
 }
 
-/// Serves each run's socket as it is opened, until the channel closes or the task is dropped; no
-/// socket is accepted on after that.
+/// Serves each run's socket as it is opened, until the channel closes, one of them no longer accepts,
+/// or the task is dropped; no socket is accepted on after that.
 pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixListener)>) {
     let mut sockets = JoinSet::new();
     loop {
@@ -54,11 +55,11 @@ pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixLis
                 }
                 None => break,
             },
-            Some(ended) = sockets.join_next() => {
-                if let Err(error) = ended {
-                    tracing::error!(%error, "a run's socket is no longer served");
-                }
-            }
+            Some(ended) = sockets.join_next() => match ended {
+                Ok(true) => {}
+                Ok(false) => break,
+                Err(error) => tracing::error!(%error, "a run's socket is no longer served"),
+            },
         }
     }
 }
@@ -73,8 +74,8 @@ pub async fn housekeeping(gate: Arc<Gate>) {
     }
 }
 
-/// Accepts on one run's socket until the run is closed.
-async fn run_socket(gate: Arc<Gate>, run: Arc<Run>, listener: UnixListener) {
+/// Accepts on one run's socket until the run is closed; false if it cannot go on before that.
+async fn run_socket(gate: Arc<Gate>, run: Arc<Run>, listener: UnixListener) -> bool {
     loop {
         tokio::select! {
             biased;
@@ -83,11 +84,16 @@ async fn run_socket(gate: Arc<Gate>, run: Arc<Run>, listener: UnixListener) {
                 Ok((stream, _)) => {
                     tokio::spawn(run_client(Arc::clone(&gate), Arc::clone(&run), stream));
                 }
+                Err(error) if is_dead(&error) => {
+                    gone(&error);
+                    return false;
+                }
                 Err(error) => pause(&error).await,
             },
         }
     }
     gate.upstream.forget_owner(&client::owner_of(&run));
+    true
 }
 
 async fn run_client(gate: Arc<Gate>, run: Arc<Run>, mut stream: UnixStream) {
@@ -246,6 +252,19 @@ pub(crate) fn in_words(refusal: &Refusal, id: &str) -> String {
         code.as_str(),
         body.len(),
     )
+}
+
+/// Whether a listener will never accept again, unlike one that lacks descriptors or memory.
+pub(crate) fn is_dead(error: &std::io::Error) -> bool {
+    const NEVER: [i32; 4] = [libc::EINVAL, libc::EBADF, libc::ENOTSOCK, libc::EOPNOTSUPP];
+    error
+        .raw_os_error()
+        .is_some_and(|code| NEVER.contains(&code))
+}
+
+/// Says so; the task that accepted ends with it, and so does the gate.
+pub(crate) fn gone(error: &std::io::Error) {
+    tracing::error!(%error, "a socket no longer accepts anybody");
 }
 
 /// An accept that fails must not end the entrance, nor spin: descriptors come back.

@@ -49,6 +49,7 @@ pub async fn accept(gate: Arc<Gate>, listener: TcpListener) {
                 );
                 tokio::spawn(serve(Arc::clone(&gate), stream, meant, owner));
             }
+            Err(error) if entrance::is_dead(&error) => return entrance::gone(&error),
             Err(error) => entrance::pause(&error).await,
         }
     }

@@ -18,6 +18,7 @@ mod exec;
 mod framing;
 mod harness;
 mod heartbeat;
+mod log;
 mod outage;
 mod prove;
 mod provisioning;

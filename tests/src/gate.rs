@@ -112,9 +112,23 @@ impl Gate {
 
     /// Starts it and waits until it serves or has ended; the error is its log.
     pub fn try_start(&mut self, netns: &Netns) -> Result<(), String> {
-        let mut child = Program::new(binaries::path("portcullis-proxy"))
+        self.try_start_with(netns, &[])
+    }
+
+    /// Starts it with variables of the environment, and waits until it serves.
+    pub fn start_with(&mut self, netns: &Netns, variables: &[(&str, &str)]) {
+        self.try_start_with(netns, variables)
+            .unwrap_or_else(|log| panic!("the gate did not start:\n{log}"));
+    }
+
+    fn try_start_with(&mut self, netns: &Netns, variables: &[(&str, &str)]) -> Result<(), String> {
+        let mut program = Program::new(binaries::path("portcullis-proxy"))
             .args(["run", "--config"])
-            .arg(self.config())
+            .arg(self.config());
+        for (name, value) in variables {
+            program = program.env(name, value);
+        }
+        let mut child = program
             .as_uid(self.uid)
             .in_netns(netns)
             .spawn_logging(&self.dir.join("log"));

@@ -262,8 +262,19 @@ async fn a_directory_that_was_moved_away_stops_the_log_until_there_is_one_again(
     assert!(audit.append_durable(record("b")).await.is_err());
     assert!(!audit.view().ok);
     assert!(!path.exists(), "the gate makes none by itself");
+    // Not even one that cannot be written takes the lock from the former.
+    std::fs::create_dir(&path).unwrap();
+    std::fs::create_dir(path.join(FILE)).unwrap();
+    until("it was tried", || {
+        audit
+            .view()
+            .problem
+            .is_some_and(|problem| problem.contains("exists"))
+    });
+    std::fs::remove_dir_all(&path).unwrap();
     std::fs::rename(&away, &path).unwrap();
     until("the log recovers", || audit.view().ok);
+    assert!(matches!(Audit::open(&path), Err(AuditError::Busy { .. })));
     audit.append_durable(record("c")).await.unwrap();
 
     // Idle, it is noticed by whoever asks; another directory will do.
@@ -565,6 +576,88 @@ async fn what_retention_removes_is_said_first_and_the_rest_verifies() {
     // One file more than the log says is missing.
     let report = verify::verify(&files[1..], &verify::Check::default()).unwrap();
     assert!(!report.intact, "{report}");
+}
+
+/// The closed files of a log.
+fn closed(path: &Path) -> Vec<segment::Segment> {
+    let mut files = segment::list(path).unwrap();
+    files.retain(|file| !file.is_open());
+    files
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_is_old_enough_is_closed_and_one_that_is_not_goes_on() {
+    for (age, closes) in [(Duration::from_millis(30), true), (Duration::MAX, false)] {
+        let (_keep, path) = directory();
+        let settings = Settings {
+            segment_age: age,
+            ..Settings::default()
+        };
+        let audit = Audit::open_with(&path, settings).unwrap();
+        if closes {
+            // Also when nothing is written any more.
+            audit.append_durable(record("a")).await.unwrap();
+            until("it is closed", || closed(&path).len() == 1);
+        }
+        std::thread::sleep(Duration::from_millis(60));
+        audit.append_durable(record("b")).await.unwrap();
+        drop(audit);
+        assert_eq!(!closed(&path).is_empty(), closes);
+        let all = segment::list(&path).unwrap();
+        let report = verify::verify(&all, &verify::Check::default()).unwrap();
+        assert!(report.intact, "{report}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn retention_goes_by_bytes_and_by_age_too() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    type Limit = fn(&mut Settings);
+    let cases: [(&str, Limit); 3] = [
+        ("bytes", |settings| settings.keep_bytes = Some(4000)),
+        ("age", |settings| settings.keep_for = Some(2 * HOUR)),
+        ("control", |_| {}),
+    ];
+    for (by, limit) in cases {
+        let (_keep, path) = directory();
+        let audit = shelved(&path, limit);
+        for number in 0..120 {
+            let line = record(&number.to_string());
+            audit.append_durable(line).await.unwrap();
+            if number == 30 && by != "bytes" {
+                // Three hours ago, as far as the files can tell.
+                let old = std::time::SystemTime::now() - 3 * HOUR;
+                for file in closed(&path) {
+                    let file = std::fs::File::options().append(true).open(&file.path);
+                    file.unwrap().set_modified(old).unwrap();
+                }
+            }
+        }
+        let sizes = || -> u64 {
+            let sizes = closed(&path).into_iter();
+            let sizes = sizes.map(|file| std::fs::metadata(file.path).map_or(0, |it| it.len()));
+            sizes.sum()
+        };
+        match by {
+            "bytes" => until("few bytes are left", || sizes() <= 4000),
+            "age" => until("the old ones are gone", || {
+                closed(&path)
+                    .first()
+                    .is_some_and(|file| file.first > Some(20))
+            }),
+            _ => {
+                std::thread::sleep(Duration::from_millis(500));
+                assert!(sizes() > 4000);
+                assert_eq!(closed(&path)[0].first, Some(1));
+            }
+        }
+        assert!(!closed(&path).is_empty(), "{by}: some are kept");
+        drop(audit);
+        let all = segment::list(&path).unwrap();
+        let report = verify::verify(&all, &verify::Check::default()).unwrap();
+        assert!(report.intact, "{by}: {report}");
+        assert_eq!(report.first > 1, by != "control", "{by}: {report}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

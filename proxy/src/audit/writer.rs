@@ -205,14 +205,16 @@ impl Log {
     /// segment.
     pub(super) fn begin(&mut self) -> std::io::Result<()> {
         let folder = self.path.parent().unwrap_or(Path::new("."));
+        let mut other = None;
         if !is_same(&self.directory, folder)? {
-            // The former directory was moved away; this one has its name now.
-            self.directory = lock_directory(folder)?.ok_or_else(|| {
+            // The former directory was moved away; this one has its name now. The former stays
+            // locked until a file was begun, for it may come back.
+            other = Some(lock_directory(folder)?.ok_or_else(|| {
                 Error::other(format!(
                     "{} is being written by another process",
                     folder.display()
                 ))
-            })?;
+            })?);
         }
         if self.is_in_place() {
             if self.at.len == 0 && !self.torn {
@@ -225,6 +227,9 @@ impl Log {
             std::fs::rename(&self.path, closed)?;
         }
         let file = create_file(&self.path)?;
+        if let Some(other) = other {
+            self.directory = other;
+        }
         self.directory.sync_all()?;
         self.file = Arc::new(file);
         self.at.len = 0;

@@ -223,7 +223,7 @@ impl SourceArg {
 }
 
 /// How records are printed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Json,
     Line(Paint),
@@ -231,9 +231,15 @@ enum Form {
 
 impl Form {
     fn of(json: bool) -> Self {
-        // https://no-color.org: set and not empty.
-        let plain = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-        match (json, std::io::stdout().is_terminal()) {
+        let no_colour = std::env::var_os("NO_COLOR");
+        Self::for_whom(json, std::io::stdout().is_terminal(), no_colour.as_deref())
+    }
+
+    /// Lines are for terminals; without colour where `NO_COLOR` is set and not empty
+    /// (<https://no-color.org>).
+    fn for_whom(json: bool, terminal: bool, no_colour: Option<&std::ffi::OsStr>) -> Self {
+        let plain = no_colour.is_some_and(|value| !value.is_empty());
+        match (json, terminal) {
             (false, true) if plain => Self::Line(Paint::Plain),
             (false, true) => Self::Line(Paint::Colour),
             (true, _) | (false, false) => Self::Json,
@@ -350,4 +356,27 @@ fn unreadable(path: &std::path::Path, problem: &std::io::Error) -> Exit {
     tell(&format!("error: cannot read {}: {problem}", path.display()));
     tell("  hint: the log belongs to the gate's user; read it as root, or name a copy with --file");
     Exit::CouldNotTell
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_is_for_terminals_that_want_it_and_everything_else_gets_json() {
+        let form = |json, terminal, no_colour: Option<&str>| {
+            Form::for_whom(json, terminal, no_colour.map(std::ffi::OsStr::new))
+        };
+        for (form, wanted) in [
+            (form(false, true, None), Form::Line(Paint::Colour)),
+            (form(false, true, Some("")), Form::Line(Paint::Colour)),
+            (form(false, true, Some("1")), Form::Line(Paint::Plain)),
+            (form(false, true, Some("0")), Form::Line(Paint::Plain)),
+            (form(true, true, None), Form::Json),
+            (form(false, false, None), Form::Json),
+            (form(false, false, Some("1")), Form::Json),
+        ] {
+            assert_eq!(form, wanted);
+        }
+    }
 }

@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::render;
 use crate::control::custody::Custody;
+use crate::entrance;
 use crate::identify;
 
 /// Scrapers at one time.
@@ -30,6 +31,7 @@ pub async fn serve(listener: TcpListener, uids: Vec<u32>, custody: Arc<Custody>)
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
+            Err(problem) if entrance::is_dead(&problem) => return entrance::gone(&problem),
             Err(problem) => {
                 tracing::error!("metrics: accept failed: {problem}");
                 tokio::time::sleep(Duration::from_millis(100)).await;

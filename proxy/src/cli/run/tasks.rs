@@ -127,8 +127,8 @@ impl Tasks {
         Self { running, stop }
     }
 
-    /// Returns when one of them has ended, which only a panic makes it do: half a gate must not
-    /// look like a whole one.
+    /// Returns when one of them has ended, as a panic or a socket that no longer accepts makes it do:
+    /// half a gate must not look like a whole one.
     pub(super) async fn one_ended(&mut self) {
         if let Some(Err(problem)) = self.running.join_next().await {
             tracing::error!("a part of the gate failed: {problem}");
