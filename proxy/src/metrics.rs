@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use crate::audit::tally::{BOUNDS_MS, Latencies, Tally};
 use crate::boundary::{Source, refusals};
 use crate::control::custody::Custody;
+use crate::credential::CredentialHealth;
 
 pub use listener::serve;
 
@@ -92,6 +93,7 @@ pub fn render(custody: &Custody) -> Result<String, std::fmt::Error> {
             )
         }),
     );
+    credentials(&mut sheet, &custody.vault.health());
     sheet.gauge(
         "audit_ok",
         "Whether the log can be written",
@@ -136,6 +138,46 @@ pub fn render(custody: &Custody) -> Result<String, std::fmt::Error> {
     let end = text.find("# EOF").unwrap_or(text.len());
     text.insert_str(end, &histogram(&tally.latencies));
     Ok(text)
+}
+
+fn credentials(sheet: &mut Sheet, all: &[CredentialHealth]) {
+    let of = |one: &CredentialHealth| label("credential", &one.name.to_string());
+    let gauge = |value: fn(&CredentialHealth) -> bool| {
+        all.iter()
+            .map(move |one| (of(one), u64::from(value(one))))
+            .collect::<Vec<_>>()
+    };
+    sheet.gauges(
+        "credential_loaded",
+        "Whether a credential can be injected now",
+        gauge(|one| one.loaded),
+    );
+    sheet.gauges(
+        "credential_stale",
+        "Whether an older value is in use because the present one cannot be",
+        gauge(|one| one.stale),
+    );
+    sheet.gauges(
+        "credential_sick",
+        "Whether an upstream refuses a credential",
+        gauge(|one| one.sick),
+    );
+    sheet.gauges(
+        "credential_canary_works",
+        "What the last canary call found",
+        all.iter()
+            .filter_map(|one| Some((of(one), u64::from(one.canary_works?)))),
+    );
+    sheet.counters(
+        "credential_injected",
+        "Requests that a credential was put on",
+        all.iter().map(|one| (of(one), one.injected)),
+    );
+    sheet.counters(
+        "credential_refused",
+        "Of those, how many the upstream answered with 401",
+        all.iter().map(|one| (of(one), one.refused)),
+    );
 }
 
 fn label(name: &'static str, value: &str) -> Labels {

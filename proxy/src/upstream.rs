@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use policy::Route;
 use policy::address::is_forbidden;
 use policy::authority::{Host, Scheme};
+use policy::credential::CredentialName;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
 use tokio::time::timeout;
@@ -174,6 +175,11 @@ impl Upstream {
     /// Closes every idle connection of `owner`, whose run has ended.
     pub fn forget_owner(&self, owner: &str) {
         self.pool.forget(owner);
+    }
+
+    /// Closes every idle connection that carried a former value of `credential`.
+    pub fn forget_credential(&self, credential: &CredentialName) {
+        self.pool.forget_credential(credential);
     }
 
     /// Finds out what the upstream of `route` speaks, by a TLS handshake if that is not known. No

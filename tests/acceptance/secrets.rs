@@ -161,6 +161,19 @@ fn a_changed_file_is_used_by_the_next_request_and_a_broken_one_changes_nothing()
         world.web.received().contains(&fresh.secret)
     });
 
+    // The connection that carried the former value is not kept for its sake.
+    let former = forms(&world.web_secret);
+    wait::until_true("the former value has left the gate's memory", || {
+        in_memory(world.gate.pid(), &former) == 0
+    });
+    let now = forms(&fresh);
+    let known = usize::from(!sealed(world.gate.pid()));
+    assert!(get("again").output().ends_with("200"));
+    assert!(
+        in_memory(world.gate.pid(), &now) > known,
+        "control: the new one's is kept"
+    );
+
     host::file(&file, "\n", world.gate.uid, 0o600);
     wait::until_true("the loss is told", || {
         let log = world.gate.log();

@@ -209,7 +209,8 @@ fn a_rotation_overlaps_and_the_successor_takes_over_at_its_time() {
         "a clock that goes back changes nothing"
     );
     let after = view(&ca).unwrap();
-    assert_eq!(after.current, next.authority);
+    assert_eq!(after.current.sha256, next.authority.sha256);
+    assert_eq!(after.current.name, next.authority.name);
     assert_eq!(after.next, None);
     assert_eq!(export(&ca).unwrap().matches("BEGIN CERTIFICATE").count(), 1);
 }
@@ -222,7 +223,10 @@ fn a_rotation_is_finished_by_hand_and_the_running_gate_takes_it_up() {
     assert!(said.contains("no rotation is under way"), "{said}");
     let begun = begin(&ca, Duration::from_secs(7 * 24 * 3600)).unwrap();
     let finished = finish(&ca).unwrap();
-    assert_eq!(finished.current, begun.next.unwrap().authority);
+    assert_eq!(
+        finished.current.sha256,
+        begun.next.unwrap().authority.sha256
+    );
     assert!(!ca.join("next.key").exists() && !ca.join("next.from").exists());
     assert_eq!(minter.turn().unwrap(), Some(finished.current.name));
     assert!(
@@ -241,7 +245,7 @@ fn a_switch_that_was_cut_short_is_completed_and_a_foreign_certificate_is_not() {
     assert!(authority::load(&ca).is_err(), "as it is, it is of no use");
     let healed = Minter::load(&ca, 4).unwrap();
     assert_ne!(healed.certificate(), minter.certificate());
-    assert_eq!(view(&ca).unwrap().current, next.authority);
+    assert_eq!(view(&ca).unwrap().current.sha256, next.authority.sha256);
 
     std::fs::copy(ca.join(CERTIFICATE), ca.join("next.pem")).unwrap();
     let other = directory.path().join("other");

@@ -18,6 +18,8 @@ type Stamps = Option<Vec<Option<Stamp>>>;
 #[derive(Default)]
 struct Entry {
     current: Option<Arc<Credential>>,
+    /// Counts what `current` has been.
+    round: u64,
     /// A value that its canary has yet to pass.
     pending: Option<Arc<Credential>>,
     loaded_at: Option<String>,
@@ -182,6 +184,7 @@ impl Vault {
                         entry.problem = Some("the new value has yet to pass its canary".to_owned());
                         continue;
                     }
+                    entry.round += 1;
                     entry.current = Some(Arc::new(credential));
                     entry.loaded_at = Some(crate::audit::now());
                     entry.health.recovered();
@@ -197,10 +200,19 @@ impl Vault {
         (changed, errors)
     }
 
+    /// Each credential with a number that changes when its value in use does.
+    #[must_use]
+    pub fn rounds(&self) -> BTreeMap<CredentialName, u64> {
+        let entries = self.read();
+        let round = |(name, entry): (&CredentialName, &Entry)| (name.clone(), entry.round);
+        entries.iter().map(round).collect()
+    }
+
     /// Forgets every secret until [`Vault::reload`].
     pub fn seal(&self) {
         let mut entries = self.write();
         for entry in entries.values_mut() {
+            entry.round += u64::from(entry.current.is_some());
             (entry.current, entry.pending) = (None, None);
             entry.problem = Some("not held while the boundary is not proven".to_owned());
         }
@@ -233,6 +245,7 @@ impl Vault {
         if waited {
             entry.pending = None;
             if passed {
+                entry.round += 1;
                 entry.current = Some(Arc::clone(credential));
                 entry.loaded_at = Some(crate::audit::now());
                 entry.problem = None;

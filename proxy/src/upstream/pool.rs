@@ -21,6 +21,8 @@ use super::verify::{Offer, Trust};
 pub(super) struct Key {
     owner: Arc<str>,
     holder: Holder,
+    /// How many values of that credential have been replaced.
+    round: u64,
     scheme: Scheme,
     authority: Authority,
     address: Option<SocketAddr>,
@@ -38,22 +40,12 @@ enum Holder {
 }
 
 impl Key {
-    pub(super) fn new(
-        owner: &Arc<str>,
-        credential: Option<&CredentialName>,
-        route: &Route,
-    ) -> Self {
-        Self {
-            holder: Holder::Requests(credential.cloned()),
-            ..Self::unused(owner, route)
-        }
-    }
-
     /// The key of a connection that has carried no request yet.
     pub(super) fn unused(owner: &Arc<str>, route: &Route) -> Self {
         Self {
             owner: Arc::clone(owner),
             holder: Holder::Nobody,
+            round: 0,
             scheme: route.scheme(),
             authority: route.authority().clone(),
             address: route.address(),
@@ -89,6 +81,8 @@ impl Kept {
 #[derive(Debug)]
 pub(super) struct Pool {
     kept: Mutex<HashMap<Key, Vec<Kept>>>,
+    /// How many values of a credential have been replaced.
+    rounds: Mutex<HashMap<CredentialName, u64>>,
     most: usize,
     keep: Duration,
 }
@@ -101,8 +95,23 @@ impl Pool {
     pub(super) fn new(most: usize, keep: Duration) -> Self {
         Self {
             kept: Mutex::default(),
+            rounds: Mutex::default(),
             most,
             keep,
+        }
+    }
+
+    /// The key of a request with this credential.
+    pub(super) fn key(
+        &self,
+        owner: &Arc<str>,
+        credential: Option<&CredentialName>,
+        route: &Route,
+    ) -> Key {
+        Key {
+            holder: Holder::Requests(credential.cloned()),
+            round: self.round(credential),
+            ..Key::unused(owner, route)
         }
     }
 
@@ -114,6 +123,7 @@ impl Pool {
         }
         let unused = Key {
             holder: Holder::Nobody,
+            round: 0,
             ..key.clone()
         };
         let connection = self.take_whole(&unused, offer)?;
@@ -155,7 +165,7 @@ impl Pool {
     /// Keeps a connection: one of HTTP/1.1 whose last response has been read to its end, or one of
     /// HTTP/2 for others to share.
     pub(super) fn put(&self, key: Key, connection: Connection) {
-        if connection.is_closed() || self.most == 0 {
+        if connection.is_closed() || self.most == 0 || self.is_past(&key) {
             return;
         }
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
@@ -179,6 +189,29 @@ impl Pool {
     /// Closes everything that `owner` left behind.
     pub(super) fn forget(&self, owner: &str) {
         self.retain(|key, _| &*key.owner != owner);
+    }
+
+    /// Closes everything that carried a former value of `credential`, and keeps nothing of it that is
+    /// in use now: the HTTP library remembers the last head it sent.
+    pub(super) fn forget_credential(&self, credential: &CredentialName) {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = rounds.entry(credential.clone()).or_default();
+        *round = round.wrapping_add(1);
+        drop(rounds);
+        self.retain(|key, _| !self.is_past(key));
+    }
+
+    fn round(&self, credential: Option<&CredentialName>) -> u64 {
+        let rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let round = credential.and_then(|name| rounds.get(name));
+        round.copied().unwrap_or_default()
+    }
+
+    fn is_past(&self, key: &Key) -> bool {
+        match &key.holder {
+            Holder::Nobody => false,
+            Holder::Requests(credential) => key.round != self.round(credential.as_ref()),
+        }
     }
 
     fn retain(&self, mut wanted: impl FnMut(&Key, &Kept) -> bool) {

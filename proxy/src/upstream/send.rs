@@ -44,7 +44,7 @@ impl Upstream {
         {
             return Err(UpstreamError::WrongPermit);
         }
-        let key = Key::new(owner, permit.credential(), route);
+        let key = self.pool.key(owner, permit.credential(), route);
         let sent = Arc::clone(request.body().meter());
         let mut request = request;
         let mut kept = self.pool.take(&key, self.offer(route, wish));

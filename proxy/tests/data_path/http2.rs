@@ -541,3 +541,28 @@ async fn a_request_that_the_upstream_has_not_touched_is_sent_again() {
     );
     assert_eq!(refused.load(Ordering::SeqCst), 1);
 }
+
+#[tokio::test]
+async fn a_connection_that_carried_a_replaced_value_is_not_kept() {
+    for protocols in [&["http/1.1"][..], &["h2"][..]] {
+        let upstream = Modern::start(HOST, protocols).await;
+        let stand = upstream.stand(&upstream.policy(HOST, ""));
+        let mut client = Client::open(&stand, 1500, HOST, protocols).await;
+        for _ in 0..3 {
+            client.get(HOST, "/v1/x").await;
+        }
+        let before = upstream.connections();
+        client.get(HOST, "/v1/x").await;
+        assert_eq!(upstream.connections(), before, "control: it is kept");
+        let other = policy::credential::CredentialName::parse("other").unwrap();
+        stand.gate.upstream.forget_credential(&other);
+        client.get(HOST, "/v1/x").await;
+        assert_eq!(upstream.connections(), before, "control: another's");
+        let name = policy::credential::CredentialName::parse("api").unwrap();
+        stand.gate.upstream.forget_credential(&name);
+        client.get(HOST, "/v1/x").await;
+        assert_eq!(upstream.connections(), before + 1);
+        client.get(HOST, "/v1/x").await;
+        assert_eq!(upstream.connections(), before + 1, "the next is kept again");
+    }
+}

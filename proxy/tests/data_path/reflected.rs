@@ -89,6 +89,8 @@ async fn post(
     got
 }
 
+type Form<'a> = &'a dyn Fn(&str) -> String;
+
 /// Every form of the secret, and of something as long that is not it.
 fn forms() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let other = CANARY.replace("9a1c", "9a1d");
@@ -97,7 +99,7 @@ fn forms() -> Vec<(&'static str, Vec<u8>, Vec<u8>)> {
     let percent = |byte: u8| format!("%{byte:02x}");
     let json = |byte: u8| format!("\\u{:04x}", u32::from(byte));
     let hex = |byte: u8| format!("{byte:02X}");
-    let each: [(&str, &dyn Fn(&str) -> String); 6] = [
+    let each: [(&str, Form<'_>); 6] = [
         ("raw", &|text| text.to_owned()),
         ("base64", &|text| STANDARD.encode(text)),
         ("base64 of more", &|text| {
@@ -312,12 +314,12 @@ async fn a_websocket_that_repeats_the_secret_is_cut() {
         let answer = ask(&mut tls, &features::opening(HOST)).await;
         assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
         tls.write_all(said.as_bytes()).await.unwrap();
-        let mut got = Vec::new();
         if passes {
-            got.resize(said.len(), 0);
+            let mut got = vec![0; said.len()];
             tls.read_exact(&mut got).await.unwrap();
             assert_eq!(got, said.as_bytes());
         } else {
+            let mut got = Vec::new();
             // How it breaks off is not what is asked here.
             let _ = tls.read_to_end(&mut got).await;
             assert!(got.len() < 4, "{got:?}");

@@ -224,8 +224,17 @@ async fn keep_vault(custody: Arc<Custody>) {
 async fn follow_credentials(custody: Arc<Custody>, gate: Arc<Gate>) {
     let mut ticks = tokio::time::interval(BOUNDARY_EVERY);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let mut rounds = custody.vault.rounds();
     loop {
         ticks.tick().await;
+        // However a value came to be replaced, its copies go with its connections.
+        let now = custody.vault.rounds();
+        for (name, round) in &now {
+            if rounds.get(name) != Some(round) {
+                gate.upstream.forget_credential(name);
+            }
+        }
+        rounds = now;
         // A sealed vault stays empty.
         if custody.boundary.check().is_err() {
             continue;
