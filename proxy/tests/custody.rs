@@ -10,6 +10,7 @@ mod custody {
     mod audit;
     mod boundary;
     mod control;
+    mod descriptors;
     mod hardening;
     mod secrets;
     mod start;

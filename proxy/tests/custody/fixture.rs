@@ -104,11 +104,17 @@ hosts = ["api.example.com"]
 
     /// Starts the gate and waits until it says that it listens.
     pub(crate) fn start(&mut self) {
+        self.start_by(&[]);
+    }
+
+    /// The same by a program that runs it with something changed.
+    pub(crate) fn start_by(&mut self, starter: &[&str]) {
         let ready = self.path("run/ready");
         // From an earlier start.
         let _ = std::fs::remove_file(&ready);
-        let mut child = Command::new(PROXY)
-            .args(["run", "--user", USER, "--config"])
+        let command = [starter, &[PROXY, "run", "--user", USER, "--config"]].concat();
+        let mut child = Command::new(command[0])
+            .args(&command[1..])
             .arg(self.config())
             .arg("--ready-file")
             .arg(&ready)
