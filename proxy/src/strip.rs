@@ -258,6 +258,7 @@ mod tests {
         headers
     }
 
+    /// Attack: CRD-03
     #[test]
     fn every_carrier_of_a_client_credential_goes_and_ordinary_fields_stay() {
         let mut headers = map(&[
@@ -352,6 +353,7 @@ mod tests {
         assert_eq!(left, ["x-own-keys"]);
     }
 
+    /// Attack: CRD-05
     #[test]
     fn a_connection_nomination_is_spent_before_anything_is_injected() {
         let mut headers = map(&[

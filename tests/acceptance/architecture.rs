@@ -298,6 +298,79 @@ fn the_tests_that_the_documents_name_exist() {
     assert!(count > 20, "the documents name only {count} tests");
 }
 
+/// `docs/attacks.md` and the lines `/// Attack: ID, ID` above tests tell the same: each test that the
+/// page names shows that case, each case that a test shows has its line, and the count is right.
+#[test]
+fn the_page_of_attacks_and_the_tests_agree() {
+    let shown = attacks();
+    let page = fs::read_to_string(repository().join("docs/attacks.md")).unwrap();
+    let (mut cases, mut proven) = (BTreeSet::new(), 0);
+    for row in page.lines().filter(|line| is_case(line)) {
+        let cells: Vec<&str> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [id, _, _, tests] = cells[..] else {
+            panic!("{row}: not four cells")
+        };
+        assert!(cases.insert(id.to_owned()), "{id} stands there twice");
+        let named: Vec<&str> = tests.split('`').skip(1).step_by(2).collect();
+        for test in &named {
+            let known = shown.get(id).is_some_and(|tests| tests.contains(*test));
+            assert!(known, "{id}: no test `{test}` says `/// Attack: {id}`");
+        }
+        assert!(
+            !named.is_empty() || tests.starts_with("not shown: "),
+            "{id}: neither a test nor why there is none"
+        );
+        proven += usize::from(!named.is_empty());
+    }
+    for id in shown.keys() {
+        assert!(cases.contains(id), "{id} is shown and not on the page");
+    }
+    let count = format!("**{proven} of {} cases are shown by tests.**", cases.len());
+    assert!(page.contains(&count), "the page should say {count}");
+    assert!(cases.len() >= 125, "{} cases", cases.len());
+}
+
+fn is_case(row: &str) -> bool {
+    let id = row
+        .strip_prefix("| ")
+        .and_then(|rest| rest.split(' ').next());
+    id.and_then(|id| id.split_once('-'))
+        .is_some_and(|(group, number)| {
+            group.len() == 3
+                && group.bytes().all(|byte| byte.is_ascii_uppercase())
+                && number.bytes().all(|byte| byte.is_ascii_digit())
+        })
+}
+
+/// By id the tests that say so, as `path::function`.
+fn attacks() -> BTreeMap<String, BTreeSet<String>> {
+    let mut shown: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for room in ROOMS {
+        for file in files(&repository().join(room), "rs") {
+            let text = fs::read_to_string(&file).unwrap();
+            let path = file.strip_prefix(repository()).unwrap().display();
+            let lines: Vec<&str> = text.lines().map(str::trim).collect();
+            for (at, line) in lines.iter().enumerate() {
+                let Some(ids) = line.strip_prefix("/// Attack: ") else {
+                    continue;
+                };
+                let mut below = lines[at + 1..].iter();
+                let signature = below.by_ref().find(|line| line.contains("fn ")).unwrap();
+                let test = signature.split("fn ").nth(1).unwrap();
+                let test = test.split('(').next().unwrap();
+                let mut above = lines[at + 1..].iter().take_while(|line| *line != signature);
+                let is_test = above.any(|line| line.ends_with("test]"));
+                assert!(is_test, "{path}: {test} is no test");
+                for id in ids.split(", ") {
+                    let tests = shown.entry(id.to_owned()).or_default();
+                    tests.insert(format!("{path}::{test}"));
+                }
+            }
+        }
+    }
+    shown
+}
+
 /// The innermost-first bodies of `match` expressions, cut by counting braces.
 fn match_bodies(text: &str) -> impl Iterator<Item = String> + '_ {
     text.match_indices("match ").filter_map(|(start, _)| {

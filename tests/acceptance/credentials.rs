@@ -211,6 +211,7 @@ fn a_push_to_another_branch_and_a_deletion_are_refused_before_they_reach_the_for
     assert!(world.git.reference("refs/heads/agent/two").is_some());
 }
 
+/// Attack: CRD-01, CRD-03, CRD-04
 #[test]
 fn what_the_client_sends_as_a_credential_never_leaves() {
     let world = World::new();

@@ -116,6 +116,7 @@ fn the_secret_is_in_sealed_memory_and_in_one_place_more_only_while_a_connection_
 }
 
 /// CRD-21, CRD-23: neither the agent nor anybody else looks into the gate.
+/// Attack: CRD-21, CRD-23
 #[test]
 fn nobody_reads_the_gate_s_memory() {
     let world = World::new();

@@ -112,6 +112,7 @@ fn a_credential_is_bound_to_its_hosts() {
 }
 
 /// CRD-25: one line end is trimmed and said; never sent.
+/// Attack: CRD-25
 #[test]
 fn crd_25_trailing_newline() {
     for value in [b"abc\n".as_slice(), b"abc\r\n"] {
@@ -129,6 +130,7 @@ fn crd_25_trailing_newline() {
 }
 
 /// CRD-26: nothing that could end a header line.
+/// Attack: CRD-26
 #[test]
 fn crd_26_control_bytes_inside() {
     assert_eq!(
@@ -143,6 +145,7 @@ fn crd_26_control_bytes_inside() {
 }
 
 /// CRD-27: an entry without a value is not a credential.
+/// Attack: CRD-27
 #[test]
 fn crd_27_empty() {
     for value in [b"".as_slice(), b"\n", b"\r\n"] {
@@ -154,6 +157,7 @@ fn crd_27_empty() {
 }
 
 /// CRD-28: an id that is already there is recognised, said, and used once.
+/// Attack: CRD-28
 #[test]
 fn crd_28_doubled_proxmox_id() {
     let once = format!("PVEAPIToken=agent@pve!ci={UUID}");
@@ -214,6 +218,7 @@ fn proxmox_ids() {
 }
 
 /// CRD-29: odd values are errors with a name, and `Bearer Bearer` cannot be produced.
+/// Attack: CRD-29
 #[test]
 fn crd_29_odd_values() {
     let cases: [(&[u8], Flaw); 14] = [

@@ -211,6 +211,7 @@ mod tests {
     }
 
     /// CRD-27: every form in which an entry can be without a value.
+    /// Attack: CRD-27
     #[test]
     fn crd_27_an_entry_without_a_value_is_recognised_in_every_form() {
         let head = "\nContent-Disposition: attachment; filename=\"token\"\n\

@@ -176,6 +176,7 @@ fn what_pass_and_gpg_write_is_read_and_what_is_written_they_read() {
 }
 
 /// CRD-27: no form of an empty entry is taken for a value, at reading and at writing.
+/// Attack: CRD-27
 #[test]
 fn crd_27_an_empty_entry_is_an_error_that_names_it() {
     let lab = Lab::new();

@@ -26,6 +26,7 @@ fn write(path: &Path, ok: bool) {
     std::fs::rename(fresh, path).unwrap();
 }
 
+/// Attack: LIF-18, LIF-21
 #[test]
 fn secrets_are_held_only_while_the_boundary_is_proven() {
     let mut fixture = Fixture::with(|text| {

@@ -195,7 +195,7 @@ fn a_restart_forgets_grants_keeps_directories_and_ended_epochs() {
     );
 }
 
-/// Attack: LIF-03
+/// Attack: LIF-03, LIF-21
 #[test]
 fn a_reload_with_a_broken_policy_keeps_the_old_one_and_says_so() {
     let mut fixture = Fixture::new();

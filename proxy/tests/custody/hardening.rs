@@ -38,6 +38,7 @@ fn every_capability_is_gone_and_nothing_can_be_gained() {
 }
 
 /// CRD-21, CRD-23: not even a process of the same uid may look inside.
+/// Attack: CRD-21, CRD-23
 #[test]
 fn it_cannot_be_looked_into() {
     let mut fixture = Fixture::new();

@@ -247,6 +247,7 @@ fn the_gate_does_not_start_when_the_key_reads_the_operator_s_entries_or_nobody_c
 }
 
 /// CRD-27, CRD-25, CRD-26: nothing that is no value is written, or loaded.
+/// Attack: CRD-25, CRD-26, CRD-27
 #[test]
 fn crd_27_nothing_without_a_value_is_written_or_loaded() {
     let lab = Lab::new();
@@ -431,6 +432,7 @@ fn a_rotated_entry_is_in_use_at_once_and_a_broken_one_leaves_the_former() {
 }
 
 /// CRD-20: a crash leaves no core, whatever the system would like.
+/// Attack: CRD-20
 #[test]
 fn crd_20_a_crash_leaves_no_core() {
     use std::os::unix::process::ExitStatusExt;

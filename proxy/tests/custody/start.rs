@@ -107,6 +107,7 @@ fn with_a_configuration_that_has_an_error() {
     assert_eq!(fixture.tool(&["check"]).status.code(), Some(0));
 }
 
+/// Attack: CRD-27
 #[test]
 fn with_a_credential_that_is_empty_or_open_to_others() {
     let fixture = Fixture::new();

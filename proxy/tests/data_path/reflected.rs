@@ -161,11 +161,13 @@ async fn bodies(protocols: &[&str]) {
     assert!(!log.contains(CANARY) && log.contains(&format!("repeated by {HOST}:443 in its body")));
 }
 
+/// Attack: CRD-12
 #[tokio::test]
 async fn a_body_that_repeats_the_secret_is_cut_on_http1() {
     bodies(HTTP1).await;
 }
 
+/// Attack: CRD-12
 #[tokio::test]
 async fn a_body_that_repeats_the_secret_is_cut_on_http2() {
     bodies(HTTP2).await;
@@ -189,6 +191,7 @@ fn packed(encoding: &str, text: &[u8]) -> Vec<u8> {
     }
 }
 
+/// Attack: CRD-12
 #[tokio::test]
 async fn packed_bodies_are_looked_into_and_what_cannot_be_is_refused() {
     let (upstream, stand) = repeating(HTTP1).await;
@@ -229,6 +232,7 @@ async fn packed_bodies_are_looked_into_and_what_cannot_be_is_refused() {
     assert!(!got.whole, "{got:?}");
 }
 
+/// Attack: CRD-12
 #[tokio::test]
 async fn fields_that_repeat_the_secret_are_refused_before_and_cut_behind_the_body() {
     for protocols in [HTTP1, HTTP2] {
@@ -302,6 +306,7 @@ async fn an_event_is_not_held_and_what_was_held_comes_at_the_end() {
     }
 }
 
+/// Attack: CRD-12
 #[tokio::test]
 async fn a_websocket_that_repeats_the_secret_is_cut() {
     let upstream = Upstream::start(HOST).await;
