@@ -189,3 +189,68 @@ fn a_changed_file_is_used_by_the_next_request_and_a_broken_one_changes_nothing()
         secret.absent_from("the audit log", fs::read(world.gate.audit_file()).unwrap());
     }
 }
+
+/// What a crashed gate leaves, and its metrics, hold no form of the secret.
+/// The control is a process that holds it without care.
+///
+/// Attack: CRD-20
+#[test]
+fn neither_a_crash_nor_the_metrics_show_the_secret() {
+    let mut world = World::new();
+    let secret = world.web_secret.clone();
+    assert!(
+        world
+            .curl(&[&format!("https://{WEB}/one")])
+            .output()
+            .ends_with("200")
+    );
+    let metrics = world.control().call("GET", "/v1/metrics", None);
+    assert_eq!(metrics.status, 200);
+    assert!(
+        metrics
+            .body
+            .contains("portcullis_credential_injected_total{credential=\"web\"} 1")
+    );
+    secret.absent_from("the metrics", &metrics.body);
+
+    let careless = host::scratch();
+    let crash = |signal: &str, pid: u32| {
+        tests::command::Program::new("kill")
+            .args([signal, &pid.to_string()])
+            .run()
+            .ok();
+    };
+    let mut control = tests::command::Program::new("sh")
+        .in_directory(careless.path())
+        .env("HELD", &secret.secret)
+        .args(["-c", "ulimit -c unlimited; : > ready; exec sleep 60"])
+        .spawn();
+    wait::until_true("it is ready", || careless.path().join("ready").exists());
+    let environ = fs::read(format!("/proc/{}/environ", control.id())).unwrap();
+    assert_eq!(secret.find("its environment", &environ)[0].form, "raw");
+    crash("-ABRT", control.id());
+    control.wait().unwrap();
+    // Where the system keeps cores elsewhere, the control is what the kernel showed of it above.
+    let pattern = fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
+    if !pattern.starts_with(['|', '/']) {
+        assert!(
+            !secret.search(careless.path()).is_empty(),
+            "control: a core"
+        );
+    }
+
+    let (pid, before) = (world.gate.pid(), secret.search(&world.path()).len());
+    let home = fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    let cores = || {
+        let names = fs::read_dir(&home).unwrap().flatten();
+        names
+            .filter(|it| it.file_name().to_string_lossy().starts_with("core"))
+            .count()
+    };
+    let cores_before = cores();
+    crash("-ABRT", pid);
+    wait::until_true("the gate is gone", || !world.gate.runs());
+    assert_eq!(cores(), cores_before, "in {}", home.display());
+    assert_eq!(secret.search(&world.path()).len(), before);
+    secret.absent_from("the gate's last words", world.gate.log());
+}

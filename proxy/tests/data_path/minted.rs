@@ -1,12 +1,14 @@
 //! Credentials that are fetched before they are used, canaries, and what a 401 does.
 
+use std::os::unix::fs::DirBuilderExt as _;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use proxy::credential::{CredentialView, Verdict, try_canaries};
 use rcgen::PublicKeyData as _;
 
 use super::HOST;
-use crate::stand::{Stand, ask, get};
+use crate::stand::{Stand, ask, get, until};
 use crate::upstream::Upstream;
 
 const APP: &str = "[credential.api]\nkind = \"github-app\"\napp = \"Iv1.app\"\ninstallation = 34\n\
@@ -203,4 +205,75 @@ async fn a_query_credential_is_in_the_target_and_nowhere_in_the_record() {
         "{text}"
     );
     assert!(!format!("{:?}", stand.audit()).contains("canary"));
+}
+
+/// A gate that is killed after a refresh token was used and before its successor is on the disk: the
+/// next one tells of it and goes on with the newest token that there is, not with the first.
+#[tokio::test]
+async fn a_gate_killed_in_the_middle_of_a_refresh_is_told_of_and_loses_no_token() {
+    let upstream = Upstream::start(HOST).await;
+    let key = store_key();
+    let stand = |login: &str| Stand::with_credential(&upstream, login, b"canary-seed", &key);
+    let told = |stand: &Stand| format!("{:?}", stand.audit()).contains("refresh was interrupted");
+    let carry = |from: &Stand, to: &Stand| {
+        std::fs::DirBuilder::new()
+            .mode(0o700)
+            .create(to.path("state"))
+            .unwrap();
+        std::fs::copy(from.path("state/api.pgp"), to.path("state/api.pgp")).unwrap();
+    };
+    let first = stand(LOGIN);
+    let mut tls = first.tunnel(HOST).await;
+    assert!(
+        ask(&mut tls, &get(HOST, "/v1/x"))
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
+    assert!(!told(&first));
+
+    // The provider has the token and does not answer; then the gate is gone.
+    let second = stand(&LOGIN.replace("/oauth/token", "/v1/hang"));
+    carry(&first, &second);
+    let mut tls = second.tunnel(HOST).await;
+    let asking = tokio::spawn(async move { ask(&mut tls, &get(HOST, "/v1/x")).await });
+    until("the token is used", || {
+        count(&upstream, "POST /v1/hang ") == 1
+    })
+    .await;
+    until("all of it", || {
+        count(&upstream, "refresh_token=refresh-") == 1
+    })
+    .await;
+    asking.abort();
+    assert!(!told(&second), "control: the refresh before it ended");
+
+    let third = stand(LOGIN);
+    carry(&second, &third);
+    let mut tls = third.tunnel(HOST).await;
+    assert!(
+        ask(&mut tls, &get(HOST, "/v1/x"))
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
+    until("it is told", || told(&third)).await;
+    let text = upstream.text();
+    let sent: Vec<&str> = text
+        .split("refresh_token=")
+        .skip(1)
+        .map(|rest| rest.split('&').next().unwrap())
+        .collect();
+    assert_eq!(sent.len(), 3, "{sent:?}");
+    assert_eq!(sent[0], "canary-seed");
+    assert_eq!(sent[1], sent[2], "the newest, tried again: {sent:?}");
+
+    // It ended well, so that the next one has nothing to tell.
+    let fourth = stand(LOGIN);
+    carry(&third, &fourth);
+    let mut tls = fourth.tunnel(HOST).await;
+    assert!(
+        ask(&mut tls, &get(HOST, "/v1/x"))
+            .await
+            .starts_with("HTTP/1.1 200")
+    );
+    assert!(!told(&fourth));
 }
