@@ -171,9 +171,6 @@ fn decode(path: &str) -> Result<Cow<'_, str>, PathError> {
                 match value {
                     b'/' | b'\\' => return Err(PathError::Slash),
                     0..=0x1f | 0x7f => return Err(PathError::Control),
-                    b'%' if raw.get(at..at + 2).and_then(hex).is_some() => {
-                        return Err(PathError::DoubleEncoding);
-                    }
                     other => bytes.push(other),
                 }
             }
@@ -188,6 +185,10 @@ fn decode(path: &str) -> Result<Cow<'_, str>, PathError> {
     } else {
         Cow::Borrowed(path)
     };
+    // An escape of an escape may be spelt by escapes throughout: `%25%32%65`.
+    if decoded != path && holds_an_escape(decoded.as_bytes()) {
+        return Err(PathError::DoubleEncoding);
+    }
     // Only U+0080 to U+009F can be left here: the rest was refused byte by byte.
     if decoded.chars().any(char::is_control) {
         return Err(PathError::Control);
@@ -198,6 +199,12 @@ fn decode(path: &str) -> Result<Cow<'_, str>, PathError> {
         return Err(PathError::DotSegment);
     }
     Ok(decoded)
+}
+
+fn holds_an_escape(bytes: &[u8]) -> bool {
+    bytes
+        .windows(3)
+        .any(|three| three.starts_with(b"%") && three.get(1..).and_then(hex).is_some())
 }
 
 fn without_parameters<'a>(piece: &Piece<'a>) -> Piece<'a> {

@@ -18,7 +18,7 @@
 
 mod answer;
 pub mod client;
-mod command;
+pub(crate) mod command;
 pub mod custody;
 mod stream;
 

@@ -57,3 +57,13 @@ pub mod tunnel;
 )]
 pub mod upstream;
 pub mod vault;
+
+#[cfg(test)]
+use fuzz::checks;
+
+/// What the fuzz targets hold of the parsers, replayed over their corpus.
+#[cfg(test)]
+#[path = "../fuzz/src"]
+mod fuzz {
+    pub(crate) mod checks;
+}

@@ -7,7 +7,7 @@
 //! the question came from.
 
 mod addresses;
-mod dns;
+pub(crate) mod dns;
 
 use std::collections::HashMap;
 use std::io;

@@ -3,7 +3,7 @@
 //!
 //! The gate only reads: [`Store::open`], [`Store::read`]. [`Store::put`] is for the command line.
 
-mod entry;
+pub(crate) mod entry;
 mod files;
 mod git;
 mod history;

@@ -4,7 +4,7 @@
 //! request by request all the same. What is neither is closed; there is no raw fallback.
 
 mod handshake;
-mod hello;
+pub(crate) mod hello;
 mod http2;
 pub(crate) mod rejoined;
 mod seldom;

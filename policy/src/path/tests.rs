@@ -48,6 +48,11 @@ fn path_cases() {
         ("PTH-08", "/%72epos/me/secret", ok("/repos/me/secret")),
         ("PTH-08 twice", "/%2572epos/me/secret", Err(DoubleEncoding)),
         ("PTH-08 twice, dots", "/%252e%252e/x", Err(DoubleEncoding)),
+        (
+            "PTH-08 twice, each byte escaped",
+            "/%25%32%65%25%32%65/x",
+            Err(DoubleEncoding),
+        ),
         ("PTH-08 control: a percent sign", "/100%25", ok("/100%")),
         ("PTH-09", "/a\\..\\b", Err(Slash)),
         ("PTH-09 nul", "/a%00b", Err(Control)),

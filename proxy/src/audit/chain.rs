@@ -70,7 +70,7 @@ fn digit(byte: u8) -> Option<u8> {
 }
 
 /// Chains the JSON object that begins at `start` and ends the line.
-pub(super) fn seal(lines: &mut Vec<u8>, start: usize, prev: LineHash) -> LineHash {
+pub(crate) fn seal(lines: &mut Vec<u8>, start: usize, prev: LineHash) -> LineHash {
     // The object's closing brace moves behind the two members.
     lines.pop();
     lines.extend_from_slice(PREV);

@@ -8,7 +8,7 @@ use crate::audit::query::Filter;
 
 /// What a client of the control socket asks for.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Command {
+pub(crate) enum Command {
     Open(RunId),
     Extend(RunId),
     Close { run: RunId, epoch: u64 },
@@ -24,15 +24,15 @@ pub(super) enum Command {
 /// Body of `POST /v1/runs/{run}/extend`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Extend {
-    pub(super) epoch: u64,
+pub(crate) struct Extend {
+    pub(crate) epoch: u64,
     /// The lease from now; the one the run was opened with, if absent.
     #[serde(default)]
-    pub(super) lease_seconds: Option<u32>,
+    pub(crate) lease_seconds: Option<u32>,
 }
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum CommandError {
+pub(crate) enum CommandError {
     #[error("there is nothing at this path")]
     NotFound,
     #[error("this path does not take this method")]
@@ -44,7 +44,7 @@ pub(super) enum CommandError {
 }
 
 impl Command {
-    pub(super) fn parse(method: &Method, uri: &Uri) -> Result<Self, CommandError> {
+    pub(crate) fn parse(method: &Method, uri: &Uri) -> Result<Self, CommandError> {
         let rest = uri
             .path()
             .strip_prefix("/v1/")

@@ -8,6 +8,8 @@ const BLANK_LINES: usize = 4;
 /// The longest line of a chunk's size or a trailer, and of all trailers together.
 const LONGEST_LINE: usize = 16 * 1024;
 
+const NO_METHOD: Fault = Fault::Malformed("it does not begin with a method");
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
     Head,
@@ -115,6 +117,9 @@ impl Heads {
                 return self.fail(Fault::Malformed("a line ends in a bare line feed"));
             }
             let empty = end - 1 == self.line;
+            if !empty && !self.may_begin(bytes) {
+                return self.fail(NO_METHOD);
+            }
             self.seen = end + 1;
             self.line = end + 1;
             if !empty {
@@ -136,13 +141,16 @@ impl Heads {
             return self.fail(Fault::TooLarge("bytes"));
         }
         // What cannot become a request is not waited for.
-        if !self.begun
-            && let Some(first) = bytes.get(self.line)
-            && !grammar::begins_a_method(*first)
-        {
-            return self.fail(Fault::Malformed("it does not begin with a method"));
+        if !self.may_begin(bytes) {
+            return self.fail(NO_METHOD);
         }
         None
+    }
+
+    /// Whether a request may begin as the head does, so far as it is there.
+    fn may_begin(&self, bytes: &[u8]) -> bool {
+        let first = bytes.get(self.line);
+        self.begun || first.is_none_or(|first| grammar::begins_a_method(*first))
     }
 
     fn whole(&mut self, bytes: &[u8], end: usize) -> Option<usize> {

@@ -28,7 +28,7 @@ const PROHIBITED: u16 = 18;
 
 /// What came of reading a packet.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(crate) enum Asked {
     /// A question about one name of the internet.
     Question(Box<Question>),
     /// Something else, which has this answer.
@@ -39,14 +39,14 @@ pub(super) enum Asked {
 
 /// A question about one name.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(crate) struct Question {
     request: Message,
     query: Query,
 }
 
 /// What is known of a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Found {
+pub(crate) enum Found {
     /// It is listed, and this address is its own.
     At(Ipv4Addr),
     /// It is not.
@@ -58,7 +58,7 @@ pub(super) enum Found {
 }
 
 /// Reads one packet.
-pub(super) fn read(packet: &[u8]) -> Asked {
+pub(crate) fn read(packet: &[u8]) -> Asked {
     let Ok(request) = Message::from_vec(packet) else {
         return unreadable(packet);
     };
@@ -85,7 +85,7 @@ pub(super) fn read(packet: &[u8]) -> Asked {
 impl Question {
     /// The name as it stands in a request to the gate: lower case, without the last dot, and with
     /// everything percent-escaped that a host name has not.
-    pub(super) fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let mut name = String::new();
         for (at, label) in self.query.name().iter().enumerate() {
             if at > 0 {
@@ -102,7 +102,7 @@ impl Question {
     }
 
     /// The answer, of at most `most` bytes or what the client takes.
-    pub(super) fn answer(&self, found: &Found, datagram: bool) -> Vec<u8> {
+    pub(crate) fn answer(&self, found: &Found, datagram: bool) -> Vec<u8> {
         let (code, error) = match found {
             Found::At(_) => (ResponseCode::NoError, None),
             Found::Unlisted => (

@@ -1,0 +1,33 @@
+//! What must hold of every parser, whatever bytes a peer sends. Each check takes one input and
+//! panics where something does not hold; the fuzzer feeds them, and `cargo test` replays what is in
+//! `corpus/` through them.
+
+mod audit;
+mod authority;
+mod control;
+#[macro_use]
+pub(crate) mod dns;
+mod frames;
+mod head;
+mod hello;
+mod path;
+mod policy;
+mod receive_pack;
+mod store;
+mod strip;
+
+pub(crate) use self::audit::check as audit;
+pub(crate) use self::authority::check as authority;
+pub(crate) use self::control::check as control;
+pub(crate) use self::dns::check as dns;
+pub(crate) use self::frames::check as frames;
+pub(crate) use self::head::check as head;
+pub(crate) use self::hello::check as hello;
+pub(crate) use self::path::check as path;
+pub(crate) use self::policy::check as policy;
+pub(crate) use self::receive_pack::check as receive_pack;
+pub(crate) use self::store::check as store;
+pub(crate) use self::strip::check as strip;
+
+#[cfg(test)]
+mod tests;
