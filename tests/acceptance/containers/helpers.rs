@@ -21,6 +21,9 @@ const MANAGERS: [&str; 4] = [
     "/run/user/1000/systemd/private",
 ];
 
+/// Where a run finds its workspace.
+const WORK: &str = "/work";
+
 /// Prints `PATH open` for each of the arguments that can be connected to.
 const CONNECT: &str = r#"perl -MSocket -e 'for (@ARGV) {
     socket(S, PF_UNIX, SOCK_STREAM, 0) or die; print "$_ open\n" if connect(S, sockaddr_un($_)) }' "#;
@@ -114,17 +117,18 @@ fn krn_23_other_managers_start_nothing() {
     assert_eq!(control.stdout.lines().count(), MANAGERS.len(), "control");
     // Whichever of these programs is there, none of them finds somebody to ask.
     let ask = "export XDG_RUNTIME_DIR=/run/user/1000; \
-               for line in 'systemd-run --wait /usr/bin/touch /work/ran' \
-               'systemd-run --user --wait /usr/bin/touch /work/ran' \
+               for line in 'systemd-run --wait /usr/bin/touch WORK/ran' \
+               'systemd-run --user --wait /usr/bin/touch WORK/ran' \
                'busctl --timeout=5 list' 'dbus-send --system --print-reply --dest=org.freedesktop.DBus / \
                org.freedesktop.DBus.ListNames' 'crontab -' 'at -f /dev/stdin now' batch; do \
-               echo 'touch /work/ran' | timeout 30 $line >/dev/null 2>&1 && echo \"$line was heard\"; done; \
+               echo 'touch WORK/ran' | timeout 30 $line >/dev/null 2>&1 && echo \"$line was heard\"; done; \
                for place in /etc/cron.d /etc/crontab /var/spool/cron /var/spool/cron/crontabs /var/spool/at \
                /etc/systemd/system /run/systemd/system; do \
                for name in $place $place/job; do (: >> $name) 2>/dev/null && echo wrote $name; done; done; \
-               test -e /work/ran && echo something ran it; (: >> /work/control) && echo wrote /work/control";
+               test -e WORK/ran && echo something ran it; (: >> WORK/control) && echo wrote WORK/control"
+        .replace("WORK", WORK);
     let inside = among_sockets(&bench, bench.line(&[], &format!("{script}; {ask}")));
-    assert_eq!(inside.ok().stdout, "wrote /work/control\n");
+    assert_eq!(inside.ok().stdout, format!("wrote {WORK}/control\n"));
 }
 
 #[test]
