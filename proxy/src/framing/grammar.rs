@@ -145,6 +145,12 @@ fn request_line(line: &[u8]) -> Result<(bool, bool), Fault> {
         return Err(Fault::TooLarge("bytes in its target"));
     }
     let plain = target.first() == Some(&b'/') && all(&TARGET, target);
+    // The library behind `Uri` looks at no byte of a fragment.
+    let fragment = target.iter().position(|byte| *byte == b'#');
+    let fragment = fragment.and_then(|at| target.get(at..)).unwrap_or_default();
+    if !fragment.iter().all(u8::is_ascii_graphic) {
+        return Err(Fault::Malformed("the target is not one"));
+    }
     if !plain && (target.is_empty() || http::Uri::try_from(target).is_err()) {
         return Err(Fault::Malformed("the target is not one"));
     }
