@@ -185,13 +185,15 @@ fn label(name: &'static str, value: &str) -> Labels {
 }
 
 fn requests(sheet: &mut Sheet, tally: &Tally) {
-    let labels = tally.requests.iter().map(|(label, count)| {
-        let labels = vec![
-            ("verdict", label.verdict.to_owned()),
-            ("service", label.service.clone()),
-            ("status", label.status.to_owned()),
-        ];
-        (labels, *count)
+    let labels = tally.requests.iter().flat_map(|(service, outcomes)| {
+        outcomes.iter().map(move |((verdict, status), count)| {
+            let labels = vec![
+                ("verdict", (*verdict).to_owned()),
+                ("service", service.clone()),
+                ("status", (*status).to_owned()),
+            ];
+            (labels, *count)
+        })
     });
     sheet.counters("requests", "Requests that ended or were refused", labels);
     let codes = tally.refused.iter();

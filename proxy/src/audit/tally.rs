@@ -9,6 +9,8 @@ use policy::record::{Record, RecordKind, Verdict};
 const MOST_SERVICES: usize = 256;
 /// The label of what has none of its own.
 pub const OTHER: &str = "other";
+/// The label of what no rule decided.
+const NONE: &str = "none";
 
 /// Upper bounds of the latency histogram, in milliseconds.
 pub const BOUNDS_MS: [u64; 13] = [
@@ -33,22 +35,15 @@ impl Latencies {
     }
 }
 
-/// A kind of request.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Label {
-    /// `allow` or `refuse`.
-    pub verdict: &'static str,
-    /// The rule that decided, which the policy names.
-    pub service: String,
-    /// `2xx` and the like; `none` where there was no answer.
-    pub status: &'static str,
-}
+/// How often each verdict (`allow`, `refuse`) met each class of status (`2xx` and the like; `none` where
+/// there was no answer).
+pub type Outcomes = BTreeMap<(&'static str, &'static str), u64>;
 
 /// What the lines add up to since the process began.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
-    /// Requests that have ended, or were refused.
-    pub requests: HashMap<Label, u64>,
+    /// Requests that have ended, or were refused, by the rule that decided, which the policy names.
+    pub requests: HashMap<String, Outcomes>,
     /// Refusals by code.
     pub refused: BTreeMap<&'static str, u64>,
     /// Of permitted requests, to their end.
@@ -61,7 +56,6 @@ pub struct Tally {
     pub cost_microusd: u64,
     /// Requests that waited for a decision.
     pub holds: u64,
-    services: std::collections::HashSet<String>,
 }
 
 impl Tally {
@@ -82,29 +76,24 @@ impl Tally {
                 *self.refused.entry(code).or_default() += 1;
             }
         }
-        let label = Label {
-            verdict: match record.verdict {
-                Some(Verdict::Allow) => "allow",
-                Some(Verdict::Refuse) | None => "refuse",
-            },
-            service: self.service(record.rule.as_ref().map(|rule| rule.as_str())),
-            status: class(record.status),
+        let verdict = match record.verdict {
+            Some(Verdict::Allow) => "allow",
+            Some(Verdict::Refuse) | None => "refuse",
         };
-        *self.requests.entry(label).or_default() += 1;
+        let service = record.rule.as_ref().map_or(NONE, |rule| rule.as_str());
+        self.count(service, (verdict, class(record.status)));
     }
 
-    fn service(&mut self, rule: Option<&str>) -> String {
-        let Some(rule) = rule else {
-            return "none".to_owned();
-        };
-        if self.services.contains(rule) {
-            return rule.to_owned();
+    /// Makes no copy of the service's name, but for the first of it.
+    fn count(&mut self, service: &str, outcome: (&'static str, &'static str)) {
+        if let Some(outcomes) = self.requests.get_mut(service) {
+            *outcomes.entry(outcome).or_default() += 1;
+            return;
         }
-        if self.services.len() >= MOST_SERVICES {
-            return OTHER.to_owned();
-        }
-        self.services.insert(rule.to_owned());
-        rule.to_owned()
+        let full = self.requests.len() >= MOST_SERVICES && service != NONE;
+        let service = if full { OTHER } else { service };
+        let outcomes = self.requests.entry(service.to_owned()).or_default();
+        *outcomes.entry(outcome).or_default() += 1;
     }
 }
 
@@ -137,7 +126,8 @@ mod tests {
             tally.add(&record);
         }
         assert_eq!(tally.requests.len(), MOST_SERVICES + 1);
-        assert_eq!(tally.requests.values().sum::<u64>(), 2000);
+        let all = tally.requests.values().flat_map(Outcomes::values);
+        assert_eq!(all.sum::<u64>(), 2000);
         assert_eq!(tally.refused[policy::Code::ALL[0].as_str()], 2000);
     }
 

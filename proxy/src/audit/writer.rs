@@ -41,6 +41,8 @@ pub(super) struct Log {
     /// The directory, locked.
     directory: File,
     file: Arc<File>,
+    /// Device and inode of the file, if they could be had.
+    identity: Option<(u64, u64)>,
     at: Position,
     /// Since when this process writes the file.
     begun: Instant,
@@ -61,6 +63,7 @@ impl Log {
         Self {
             path,
             directory,
+            identity: file.metadata().ok().as_ref().map(identity),
             file: Arc::new(file),
             at,
             begun: Instant::now(),
@@ -195,10 +198,8 @@ impl Log {
 
     /// Whether the path names the open file.
     pub(super) fn is_in_place(&self) -> bool {
-        match (self.file.metadata(), std::fs::symlink_metadata(&self.path)) {
-            (Ok(open), Ok(named)) => identity(&open) == identity(&named),
-            (Ok(_) | Err(_), Ok(_) | Err(_)) => false,
-        }
+        let named = std::fs::symlink_metadata(&self.path).ok();
+        self.identity.is_some() && named.as_ref().map(identity) == self.identity
     }
 
     /// Goes on in a new, empty file. The present one, if it is still in its place, becomes a closed
@@ -231,6 +232,7 @@ impl Log {
             self.directory = other;
         }
         self.directory.sync_all()?;
+        self.identity = file.metadata().ok().as_ref().map(identity);
         self.file = Arc::new(file);
         self.at.len = 0;
         self.at.first = self.settled.0 + 1;
