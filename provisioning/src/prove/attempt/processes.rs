@@ -72,6 +72,16 @@ mod tests {
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
+        // While it becomes another program there is no environment to read.
+        let of = |what: &str| std::fs::read(format!("/proc/{}/{what}", child.id())).unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while of("comm") != b"sleep\n" || of("environ").is_empty() {
+            assert!(
+                std::time::Instant::now() < deadline,
+                "it never became sleep"
+            );
+            std::thread::yield_now();
+        }
         let report = inspect(child.id());
         child.kill().unwrap();
         child.wait().unwrap();
