@@ -142,6 +142,33 @@ pub fn read(path: &Path) -> Result<String, FileError> {
     fs::read_to_string(path).map_err(FileError::new("read", path))
 }
 
+/// The text of a regular file of at most `most` bytes that `owner` can write: no link is followed, so that root reads
+/// nothing that its owner could not have read.
+///
+/// # Errors
+/// When it is something else, belongs to somebody else, has another name elsewhere or cannot be read.
+pub fn read_of(path: &Path, owner: u32, most: u64) -> Result<String, FileError> {
+    use std::io::Read as _;
+    let failed = FileError::new("read", path);
+    let read = || {
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(path)?;
+        let found = file.metadata()?;
+        let fits = found.is_file() && found.nlink() == 1 && found.len() <= most;
+        if !fits || (found.uid() != owner && found.uid() != 0) {
+            return Err(io::Error::other(format!(
+                "it is not a small regular file of user {owner} with a single name"
+            )));
+        }
+        let mut text = String::new();
+        file.take(most).read_to_string(&mut text)?;
+        Ok(text)
+    };
+    read().map_err(failed)
+}
+
 /// SHA-256 of bytes in hexadecimal.
 #[must_use]
 pub fn hash(content: &[u8]) -> String {

@@ -4,16 +4,23 @@
 //!
 //! The policy is made for the errand and permits nothing else. How the far end proves itself and
 //! where it lies is taken from the operator's own policies where one of them lists it.
+//!
+//! It is recorded like an agent's too: one line that is on the disk before anything leaves, and one
+//! at its end, however it ends. Where the log cannot be written, nothing leaves.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use http_body_util::{BodyExt, Limited};
 use policy::authority::{Authority, Scheme};
+use policy::credential::CredentialName;
+use policy::record::{Record, RecordKind, Verdict, redact_target};
 use policy::{Decision, Facts, Permit, Policy, Route, Routing};
 use tokio::time::timeout;
 
+use crate::audit::AuditError;
 use crate::exchange::body::RequestBody;
 use crate::gate::Gate;
 use crate::upstream::Wish;
@@ -25,6 +32,8 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 /// One request of the gate's own.
 pub(crate) struct Errand<'e> {
+    /// The credential that it is about and that it may carry.
+    pub(crate) credential: &'e CredentialName,
     pub(crate) authority: &'e Authority,
     pub(crate) method: Method,
     /// Path and query.
@@ -49,6 +58,9 @@ pub enum ErrandError {
     /// The errand's own policy does not permit it.
     #[error("{0} cannot be asked: {1}")]
     NotPermitted(String, String),
+    /// It could not be recorded, so that it did not leave.
+    #[error("nothing leaves unrecorded")]
+    Audit(#[from] AuditError),
     /// The upstream.
     #[error("{0} could not be asked")]
     Upstream(String, #[source] crate::upstream::UpstreamError),
@@ -60,19 +72,99 @@ pub enum ErrandError {
     Late(String),
 }
 
+impl ErrandError {
+    /// Whether it is certain that nothing left.
+    pub(crate) fn stayed(&self) -> bool {
+        match self {
+            Self::Boundary | Self::NotPermitted(..) | Self::Audit(_) => true,
+            Self::Upstream(..) | Self::Answer(_) | Self::Late(_) => false,
+        }
+    }
+}
+
 /// Sends one request and reads its answer.
 pub(crate) async fn run(gate: &Arc<Gate>, errand: Errand<'_>) -> Result<Answer, ErrandError> {
     let name = errand.authority.to_string();
     gate.boundary.check().map_err(|_| ErrandError::Boundary)?;
-    match timeout(PATIENCE, send(gate, errand)).await {
+    let (route, permit) = permitted(gate, &errand)?;
+    let mut open = Open::announce(gate, &errand, &permit).await?;
+    let answer = match timeout(PATIENCE, send(gate, errand, &route, permit, &mut open)).await {
         Ok(answer) => answer,
         Err(_) => Err(ErrandError::Late(name)),
+    };
+    open.end(answer.as_ref().err().map(ToString::to_string));
+    answer
+}
+
+/// The second line of the record, to be written at the end; dropping it is an end too.
+struct Open<'g> {
+    gate: &'g Arc<Gate>,
+    record: Option<Box<Record>>,
+    started: Instant,
+}
+
+impl<'g> Open<'g> {
+    /// Writes the first line and waits until it is on the disk.
+    async fn announce(
+        gate: &'g Arc<Gate>,
+        errand: &Errand<'_>,
+        permit: &Permit,
+    ) -> Result<Self, AuditError> {
+        let started = Instant::now();
+        let mut record = Record::new(RecordKind::Request, &gate.new_id(), "");
+        record.scheme = Some(Scheme::Https.to_string());
+        record.authority = Some(errand.authority.to_string());
+        record.method = Some(errand.method.to_string());
+        record.path = Some(redact_target(errand.target));
+        record.verdict = Some(Verdict::Allow);
+        record.rule = Some(permit.rule().clone());
+        record.credential = Some(errand.credential.clone());
+        record.reason = Some("the gate's own request".to_owned());
+        let mut record = Box::new(record);
+        gate.audit.append_durable(record.as_mut()).await?;
+        record.kind = RecordKind::Response;
+        record.reason = None;
+        record.bytes_in = u64::try_from(errand.body.len()).ok();
+        Ok(Self {
+            gate,
+            record: Some(record),
+            started,
+        })
+    }
+
+    fn note(&mut self, note: impl FnOnce(&mut Record)) {
+        if let Some(record) = &mut self.record {
+            note(record);
+        }
+    }
+
+    fn end(&mut self, problem: Option<String>) {
+        let Some(mut record) = self.record.take() else {
+            return;
+        };
+        record.time = crate::audit::now();
+        record.ms = u64::try_from(self.started.elapsed().as_millis()).ok();
+        record.reason = problem;
+        if let Err(error) = self.gate.audit.append_end(*record) {
+            tracing::error!(%error, "the end of the gate's own request could not be recorded");
+        }
     }
 }
 
-async fn send(gate: &Arc<Gate>, errand: Errand<'_>) -> Result<Answer, ErrandError> {
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.end(Some("it was broken off".to_owned()));
+    }
+}
+
+async fn send(
+    gate: &Arc<Gate>,
+    errand: Errand<'_>,
+    route: &Route,
+    permit: Permit,
+    open: &mut Open<'_>,
+) -> Result<Answer, ErrandError> {
     let name = errand.authority.to_string();
-    let (route, permit) = permitted(gate, &errand)?;
     let mut request = Request::new(RequestBody::whole(errand.body));
     *request.method_mut() = errand.method;
     *request.uri_mut() = errand
@@ -88,15 +180,23 @@ async fn send(gate: &Arc<Gate>, errand: Errand<'_>) -> Result<Answer, ErrandErro
     let owner: Arc<str> = Arc::from("gate");
     let answer = gate
         .upstream
-        .send(&route, permit, &owner, Wish::Http1, request)
+        .send(route, permit, &owner, Wish::Http1, request)
         .await
-        .map_err(|source| ErrandError::Upstream(name.clone(), source))?;
+        .map_err(|source| {
+            open.note(|record| record.code = Some(source.refusal(route).code));
+            ErrandError::Upstream(name.clone(), source)
+        })?;
     let (head, body) = answer.response.into_parts();
+    open.note(|record| {
+        record.status = Some(head.status.as_u16());
+        record.address = answer.lease.address().map(|address| address.to_string());
+    });
     let body = Limited::new(body, ANSWER_BYTES_MAX)
         .collect()
         .await
         .map_err(|_| ErrandError::Answer(name))?
         .to_bytes();
+    open.note(|record| record.bytes_out = u64::try_from(body.len()).ok());
     // The connection is not kept: what was injected goes with it.
     drop(answer.lease);
     Ok(Answer {

@@ -212,6 +212,17 @@ impl SecretKey {
         Ok(pairs)
     }
 
+    /// Every unprotected secret key of the certificate, also those that no sound policy would use:
+    /// whoever has the file can decrypt with them.
+    #[must_use]
+    pub fn every(&self) -> Vec<KeyPair> {
+        self.cert
+            .keys()
+            .unencrypted_secret()
+            .filter_map(|key| key.key().clone().into_keypair().ok())
+            .collect()
+    }
+
     fn problem(&self, problem: KeyProblem) -> KeyError {
         KeyError::Content {
             path: self.path.clone(),

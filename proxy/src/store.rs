@@ -304,7 +304,7 @@ impl Store {
     /// # Errors
     /// [`ProofError::Readable`] naming the first that can.
     pub fn prove_foreign(&self, foreign: &Foreign) -> Result<usize, ProofError> {
-        foreign.prove(&self.keys)
+        foreign.prove(&self.key.every())
     }
 
     /// Encrypts to this store's key alone.

@@ -343,6 +343,29 @@ fn gate_of(arg: &StoreArg) -> Option<UnixStream> {
     UnixStream::connect(&config.control.socket).ok()
 }
 
+/// What a reload that succeeded means for a new value.
+fn taken_up(report: &[u8]) -> String {
+    let report: serde_json::Value = serde_json::from_slice(report).unwrap_or_default();
+    if report["sealed"] == true {
+        return "the gate holds no credential while the boundary is not proven; it reads this one when it is"
+            .to_owned();
+    }
+    let waiting = report["waiting_credentials"].as_array();
+    let waiting: Vec<&str> = waiting
+        .into_iter()
+        .flatten()
+        .filter_map(serde_json::Value::as_str)
+        .collect();
+    match waiting.as_slice() {
+        [] => "the gate uses it from now on".to_owned(),
+        names => format!(
+            "the gate uses it from now on, except where a new value must pass its canary first: {} \
+             (`portcullis-proxy status` shows when it has)",
+            names.join(", ")
+        ),
+    }
+}
+
 /// Has the running gate read its credentials again.
 fn take_up(gate: Option<UnixStream>) -> Exit {
     const LATER: &str =
@@ -365,8 +388,8 @@ fn take_up(gate: Option<UnixStream>) -> Exit {
         Vec::new(),
     ));
     match asked {
-        Ok((code, _)) if code.is_success() => {
-            say("the gate uses it from now on");
+        Ok((code, body)) if code.is_success() => {
+            say(&taken_up(&body));
             Exit::Yes
         }
         Ok((http::StatusCode::UNPROCESSABLE_ENTITY, body)) => {
@@ -506,4 +529,20 @@ fn restore(arg: &StoreArg, name: &str, version: Option<&str>) -> Result<Exit, Se
         return Ok(take_up(gate));
     }
     Ok(Exit::Yes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_reload_means_for_a_new_value_is_told_as_it_is() {
+        let told = |report: &str| taken_up(report.as_bytes());
+        let plain = told(r#"{"waiting_credentials":[],"sealed":false}"#);
+        assert_eq!(plain, "the gate uses it from now on");
+        let waits = told(r#"{"waiting_credentials":["api"],"sealed":false}"#);
+        assert!(waits.contains("pass its canary first: api"), "{waits}");
+        let sealed = told(r#"{"waiting_credentials":[],"sealed":true}"#);
+        assert!(sealed.contains("holds no credential"), "{sealed}");
+    }
 }

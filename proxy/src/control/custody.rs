@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use policy::credential::CredentialName;
 use serde::Serialize;
 
 use crate::audit::{Audit, AuditView};
@@ -96,6 +97,10 @@ pub struct Report {
     pub broken_policies: BTreeMap<String, String>,
     /// Credentials that could not be read again; the old values stay in use.
     pub broken_credentials: Vec<String>,
+    /// Credentials whose new value is not in use before its canary has passed.
+    pub waiting_credentials: Vec<CredentialName>,
+    /// Set while the boundary is not proven: no credential is held, and each is read when it is.
+    pub sealed: bool,
     /// The audit log, if it had been rotated and could not be begun anew.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub broken_audit: Option<String>,
@@ -239,14 +244,15 @@ impl Custody {
     pub fn reload(&self) -> Report {
         let policies = self.policies.reload();
         // A sealed vault stays empty: it is filled when the boundary is proven.
-        let broken_credentials = match self.boundary.check() {
-            Ok(_) => self
+        let sealed = self.boundary.check().is_err();
+        let broken_credentials = match sealed {
+            false => self
                 .vault
                 .reload()
                 .iter()
                 .map(ToString::to_string)
                 .collect(),
-            Err(_) => Vec::new(),
+            true => Vec::new(),
         };
         let broken_audit = self.audit.reopen().err().map(|problem| problem.to_string());
         let restart_needed = match Config::load(&self.config.path) {
@@ -257,6 +263,8 @@ impl Custody {
             changed: policies.changed,
             broken_policies: policies.broken,
             broken_credentials,
+            waiting_credentials: self.vault.waiting(),
+            sealed,
             broken_audit,
             restart_needed,
         };

@@ -116,6 +116,7 @@ async fn both(
     }
     let call = async |target: &str, headers| {
         let errand = Errand {
+            credential: credential.name(),
             authority: &canary.authority,
             method: canary.method.clone(),
             target,
@@ -144,7 +145,7 @@ fn judge(with: &Answer, without: StatusCode, known: bool) -> (Verdict, String) {
         let ends = with
             .headers
             .get("github-authentication-token-expiration")
-            .and_then(|value| value.to_str().ok())
+            .and_then(|value| date(value.to_str().ok()?))
             .map(|when| format!("; it ends {when}"))
             .unwrap_or_default();
         return (
@@ -197,6 +198,14 @@ fn judge(with: &Answer, without: StatusCode, known: bool) -> (Verdict, String) {
     }
 }
 
+/// A moment as GitHub writes it, `2027-01-31 12:00:00 UTC` or with an offset. Whatever else stands
+/// there is not repeated.
+fn date(text: &str) -> Option<jiff::Timestamp> {
+    let text = text.replace(" UTC", " +0000");
+    let moment = jiff::fmt::strtime::parse("%Y-%m-%d %H:%M:%S %z", text).ok()?;
+    moment.to_timestamp().ok()
+}
+
 /// What the far end says about its refusal, in small letters, for a look at single words.
 fn told(answer: &Answer) -> String {
     let challenge = answer
@@ -220,6 +229,29 @@ mod tests {
             body: Bytes::from_static(body.as_bytes()),
         };
         judge(&answer, StatusCode::from_u16(without).unwrap(), known).0
+    }
+
+    #[test]
+    fn when_it_ends_is_told_only_if_it_is_a_date() {
+        let told = |when: &'static str| {
+            let mut headers = HeaderMap::new();
+            let value = http::HeaderValue::from_static(when);
+            headers.insert("github-authentication-token-expiration", value);
+            let answer = Answer {
+                status: StatusCode::OK,
+                headers,
+                body: Bytes::new(),
+            };
+            judge(&answer, StatusCode::UNAUTHORIZED, true).1
+        };
+        for date in ["2027-01-31 12:00:00 UTC", "2027-01-31 13:00:00 +0100"] {
+            let text = told(date);
+            assert!(text.ends_with("; it ends 2027-01-31T12:00:00Z"), "{text}");
+        }
+        for other in ["ghp_repeated", "2027-01-31 12:00:00 UTC ghp_repeated", ""] {
+            let text = told(other);
+            assert!(text.ends_with("without"), "{text}");
+        }
     }
 
     #[test]

@@ -4,6 +4,9 @@
 //! A refresh token that rotates is good once. Before it is used, the state says so; what comes back
 //! is on disk before it is used. A gate that is killed between the two finds out at its next start
 //! and says so: whether the old token still works only the provider knows.
+//!
+//! Each login has a file of its own, named by the credential and by its seed, so that a request that
+//! still holds the former login never writes over the state of the new one.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -44,7 +47,7 @@ pub enum SealedError {
 #[derive(Debug, Clone)]
 pub(super) struct Sealed {
     directory: PathBuf,
-    file: String,
+    name: CredentialName,
     store: PathBuf,
     key: PathBuf,
 }
@@ -71,7 +74,7 @@ impl Sealed {
     pub(super) fn of(name: &CredentialName, store: &StoreConfig) -> Option<Self> {
         Some(Self {
             directory: store.state.clone()?,
-            file: format!("{name}.pgp"),
+            name: name.clone(),
             store: store.directory.clone(),
             key: store.key.clone(),
         })
@@ -81,7 +84,7 @@ impl Sealed {
     pub(super) fn begin(&self, seed: &Secret) -> Result<Refresh, SealedError> {
         let (store, files) = self.open()?;
         let digest = digest(seed);
-        let state = self.read(&store, &files)?;
+        let state = self.read(&store, &files, &digest)?;
         let (token, interrupted) = match state.filter(|state| state.seed == digest) {
             Some(state) => {
                 let interrupted = state.pending;
@@ -100,6 +103,10 @@ impl Sealed {
     pub(super) fn finish(&self, seed: &Secret, next: &Secret) -> Result<(), SealedError> {
         let (store, files) = self.open()?;
         self.write(&store, &files, digest(seed), next, false)
+    }
+
+    fn file(&self, seed: &str) -> String {
+        format!("{}.{}.pgp", self.name, seed.get(..16).unwrap_or(seed))
     }
 
     fn open(&self) -> Result<(Store, Files), SealedError> {
@@ -124,14 +131,12 @@ impl Sealed {
         }
     }
 
-    fn read(&self, store: &Store, files: &Files) -> Result<Option<State>, SealedError> {
-        let Some(sealed) = files
-            .read(&self.file)
-            .map_err(|source| self.wrong(source))?
-        else {
+    fn read(&self, store: &Store, files: &Files, seed: &str) -> Result<Option<State>, SealedError> {
+        let file = self.file(seed);
+        let Some(sealed) = files.read(&file).map_err(|source| self.wrong(source))? else {
             return Ok(None);
         };
-        let damaged = || SealedError::Damaged(self.directory.join(&self.file));
+        let damaged = || SealedError::Damaged(self.directory.join(&file));
         let text = store.unseal(&sealed).map_err(|_| damaged())?;
         serde_json::from_slice(&text)
             .map(Some)
@@ -146,6 +151,7 @@ impl Sealed {
         token: &Secret,
         pending: bool,
     ) -> Result<(), SealedError> {
+        let file = self.file(&seed);
         let state = State {
             seed,
             token: String::from_utf8_lossy(token.expose()).into_owned(),
@@ -156,12 +162,56 @@ impl Sealed {
         zeroize::Zeroize::zeroize(&mut { state.token });
         let sealed = store.seal(&text)?;
         files
-            .write(&self.file, &sealed)
+            .write(&file, &sealed)
             .map_err(|source| self.wrong(source))
     }
 }
 
-fn digest(seed: &Secret) -> String {
+pub(super) fn digest(seed: &Secret) -> String {
     let digest = Sha256::digest(seed.expose());
     digest.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use sequoia_openpgp::cert::CertBuilder;
+    use sequoia_openpgp::serialize::Serialize as _;
+
+    use super::*;
+
+    #[test]
+    fn a_former_login_does_not_write_over_the_state_of_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let place = |name: &str| folder.path().join(name);
+        let (cert, _) = CertBuilder::new()
+            .add_userid("agents")
+            .add_storage_encryption_subkey()
+            .generate()
+            .unwrap();
+        let mut bytes = Vec::new();
+        cert.as_tsk().serialize(&mut bytes).unwrap();
+        std::fs::write(place("key"), bytes).unwrap();
+        std::fs::set_permissions(place("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::create_dir(place("store")).unwrap();
+        let sealed = Sealed {
+            directory: place("state"),
+            name: CredentialName::parse("login").unwrap(),
+            store: place("store"),
+            key: place("key"),
+        };
+        let secret = |text: &str| Secret::take_text(text.to_owned()).unwrap();
+        let (former, fresh) = (secret("former"), secret("fresh"));
+        assert_eq!(sealed.begin(&former).unwrap().token.expose(), b"former");
+        assert_eq!(sealed.begin(&fresh).unwrap().token.expose(), b"fresh");
+        sealed.finish(&fresh, &secret("fresh-2")).unwrap();
+        // The refresh that the former login had begun ends now.
+        sealed.finish(&former, &secret("former-2")).unwrap();
+        let now = sealed.begin(&fresh).unwrap();
+        assert_eq!(now.token.expose(), b"fresh-2");
+        assert!(!now.interrupted);
+        let interrupted = sealed.begin(&fresh).unwrap();
+        assert!(interrupted.interrupted, "the control");
+    }
 }

@@ -348,6 +348,89 @@ fn a_vault_keeps_the_former_value_and_can_be_sealed() {
     assert!(vault.health()[0].stale && vault.health()[0].loaded);
 }
 
+/// Waits until `done` holds.
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while !done() {
+        assert!(std::time::Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_value_whose_canary_has_no_answer_waits_and_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    std::fs::write(&file, "one").unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut config = config(CredentialKind::Bearer, &file);
+    config.canary = Some(crate::config::CanaryConfig {
+        authority: policy::authority::Authority::parse("api.example.com:443").unwrap(),
+        method: http::Method::GET,
+        target: "/me".to_owned(),
+        required: true,
+    });
+    let found = |verdict| CanaryView {
+        at: String::new(),
+        verdict,
+        text: "said".to_owned(),
+    };
+    for (last, used) in [(Verdict::Works, true), (Verdict::Refused, false)] {
+        let vault = Vault::unloaded(vec![config.clone()]);
+        assert!(vault.reload().is_empty());
+        let name = &config.name;
+        let (first, _) = vault.to_try(false).remove(0);
+        assert!(!vault.tried(&first, found(Verdict::Unknown)));
+        assert_eq!(
+            vault.waiting(),
+            std::slice::from_ref(name),
+            "it is not dropped"
+        );
+        assert!(vault.to_try(false).is_empty(), "not at once");
+        let problem = vault.view()[0].problem.clone().unwrap();
+        assert!(problem.contains("tried again: said"), "{problem}");
+        until("it is tried again", || !vault.to_try(false).is_empty());
+        let (again, _) = vault.to_try(false).remove(0);
+        assert!(Arc::ptr_eq(&first, &again));
+        assert_eq!(vault.tried(&again, found(last)), used);
+        assert_eq!(vault.get(name).is_some(), used);
+        assert!(vault.waiting().is_empty() && vault.to_try(false).is_empty());
+    }
+}
+
+#[test]
+fn a_value_that_a_seal_took_is_read_again_by_itself_after_a_failure() {
+    use std::os::fd::AsRawFd;
+
+    use nix::fcntl::{FcntlArg, fcntl};
+    let mut file = tempfile::tempfile().unwrap();
+    std::io::Write::write_all(&mut file, b"one").unwrap();
+    // High enough that nobody else here is given it.
+    let number = 913;
+    let place = || {
+        let placed = fcntl(&file, FcntlArg::F_DUPFD_CLOEXEC(number)).unwrap();
+        assert_eq!(placed, number);
+    };
+    let mut config = config(CredentialKind::Bearer, Path::new("/nonexistent"));
+    config.source = SecretSource::Descriptor(number);
+    let name = config.name.clone();
+    let vault = Vault::unloaded(vec![config]);
+    place();
+    assert!(vault.reload().is_empty() && vault.get(&name).is_some());
+    nix::unistd::close(number).unwrap();
+    assert_eq!(vault.reload().len(), 1);
+    assert!(vault.get(&name).is_some(), "the former value stays");
+    vault.seal();
+    assert_eq!(vault.reload().len(), 1);
+    assert!(vault.get(&name).is_none());
+    assert!(vault.follow().1.is_empty(), "not at once");
+    place();
+    until("it is read again", || vault.follow().0 == [name.clone()]);
+    assert!(vault.get(&name).is_some());
+    nix::unistd::close(number).unwrap();
+    assert!(file.as_raw_fd() >= 0);
+}
+
 #[test]
 fn a_401_marks_a_credential_until_it_is_taken_or_replaced() {
     let directory = tempfile::tempdir().unwrap();

@@ -3,15 +3,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::{Duration, Instant};
 
 use policy::credential::CredentialName;
 
-use super::canary::CanaryView;
+use super::canary::{CanaryView, Verdict};
 use super::health::{CredentialHealth, CredentialView, Health};
+use super::mint::Cores;
 use super::source::Reader;
 use super::{Credential, CredentialError, CredentialErrors};
 use crate::config::{CanaryConfig, Config, CredentialConfig, SecretSource, StoreConfig};
 use crate::store::{Foreign, Stamp};
+
+/// The longest wait before something is tried again.
+const RETRY_MOST: Duration = Duration::from_secs(300);
+
+const PENDING: &str = "the new value has yet to pass its canary";
 
 type Stamps = Option<Vec<Option<Stamp>>>;
 
@@ -31,6 +38,29 @@ struct Entry {
     /// A change that was seen once; it is taken up when it is seen a second time, so that a file
     /// that is still being written is not read.
     changing: Stamps,
+    /// Waits before a canary that had no answer is sent again.
+    canary_again: Again,
+    /// Waits before a value that is missing is read again though its source has not changed.
+    read_again: Again,
+}
+
+/// When to try again: after a second, then after twice as long each time.
+#[derive(Default)]
+struct Again {
+    tries: u32,
+    at: Option<Instant>,
+}
+
+impl Again {
+    fn failed(&mut self) {
+        let wait = Duration::from_secs(1 << self.tries.min(16)).min(RETRY_MOST);
+        self.tries += 1;
+        self.at = Some(Instant::now() + wait);
+    }
+
+    fn is_due(&self) -> bool {
+        self.at.is_none_or(|at| Instant::now() >= at)
+    }
 }
 
 /// All credentials of the gate, by name.
@@ -44,6 +74,7 @@ pub struct Vault {
     configs: Vec<CredentialConfig>,
     store: Option<StoreConfig>,
     foreign: Option<Foreign>,
+    cores: Cores,
     entries: RwLock<BTreeMap<CredentialName, Entry>>,
 }
 
@@ -58,6 +89,7 @@ impl Vault {
             configs: config.credentials.values().cloned().collect(),
             store: config.store.clone(),
             foreign,
+            cores: Cores::default(),
             entries: RwLock::new(BTreeMap::new()),
         };
         vault
@@ -78,6 +110,7 @@ impl Vault {
             configs,
             store: None,
             foreign: None,
+            cores: Cores::default(),
             entries: RwLock::default(),
         }
     }
@@ -107,8 +140,8 @@ impl Vault {
         self.reload_some(None).1
     }
 
-    /// Reads the sources that have changed and have then stayed as they are for one call: to be
-    /// called now and then. The names that have a new value, and what failed.
+    /// Reads the sources that have changed and have then stayed as they are for one call, and, now
+    /// and then, those of credentials that have no value: to be called often. The names that have a new value, and what failed.
     pub fn follow(&self) -> (Vec<CredentialName>, Vec<CredentialError>) {
         let reader = Reader::new(self.store.as_ref());
         let mut changed = BTreeSet::new();
@@ -118,8 +151,13 @@ impl Vault {
             let Some(entry) = entries.get_mut(&config.name) else {
                 continue;
             };
+            let missing = entry.current.is_none() && entry.pending.is_none();
+            let lost = missing && entry.read_again.at.is_some() && entry.read_again.is_due();
             if stamp == entry.stamp {
                 entry.changing = None;
+                if lost {
+                    changed.insert(config.name.clone());
+                }
             } else if stamp == entry.changing {
                 changed.insert(config.name.clone());
             } else {
@@ -165,13 +203,22 @@ impl Vault {
             let entry = entries.entry(config.name.clone()).or_default();
             (entry.stamp, entry.changing) = (stamp, None);
             match loaded {
-                Ok((credential, notes)) => {
+                Ok((mut credential, notes)) => {
+                    if let Some(mint) = &mut credential.mint {
+                        mint.join(&self.cores);
+                    }
                     entry.problem = None;
+                    entry.read_again = Again::default();
                     let same = |held: &Option<Arc<Credential>>| {
                         held.as_ref()
                             .is_some_and(|held| held.same_value(&credential))
                     };
-                    if same(&entry.current) || same(&entry.pending) {
+                    if same(&entry.pending) {
+                        entry.problem = Some(PENDING.to_owned());
+                        entry.canary_again = Again::default();
+                        continue;
+                    }
+                    if same(&entry.current) {
                         continue;
                     }
                     for note in notes {
@@ -181,7 +228,8 @@ impl Vault {
                     entry.untried = canary.is_some();
                     if canary.is_some_and(|canary| canary.required) {
                         entry.pending = Some(Arc::new(credential));
-                        entry.problem = Some("the new value has yet to pass its canary".to_owned());
+                        entry.canary_again = Again::default();
+                        entry.problem = Some(PENDING.to_owned());
                         continue;
                     }
                     entry.round += 1;
@@ -193,6 +241,7 @@ impl Vault {
                 }
                 Err(error) => {
                     entry.problem = Some(super::source::chain(&error));
+                    entry.read_again.failed();
                     errors.push(error);
                 }
             }
@@ -224,25 +273,29 @@ impl Vault {
         let wanted = |config: &CredentialConfig| {
             let (canary, entry) = (config.canary.clone()?, entries.get(&config.name)?);
             let credential = entry.pending.as_ref().or(entry.current.as_ref())?;
-            (all || entry.untried).then(|| (Arc::clone(credential), canary))
+            (all || entry.untried && entry.canary_again.is_due())
+                .then(|| (Arc::clone(credential), canary))
         };
         self.configs.iter().filter_map(wanted).collect()
     }
 
     /// What the canary of `credential` found. One that waited for it is taken into use or dropped;
-    /// returns whether it was taken into use.
+    /// where there was no answer to judge, it waits on and is tried again later. Returns whether it was taken into use.
     pub fn tried(&self, credential: &Arc<Credential>, found: CanaryView) -> bool {
         let mut entries = self.write();
         let Some(entry) = entries.get_mut(credential.name()) else {
             return false;
         };
-        entry.untried = false;
         let waited = entry
             .pending
             .as_ref()
             .is_some_and(|pending| Arc::ptr_eq(pending, credential));
         let passed = found.verdict.works();
-        if waited {
+        entry.untried = waited && found.verdict == Verdict::Unknown;
+        if entry.untried {
+            entry.canary_again.failed();
+            entry.problem = Some(format!("{PENDING}, which is tried again: {}", found.text));
+        } else if waited {
             entry.pending = None;
             if passed {
                 entry.round += 1;
@@ -256,6 +309,14 @@ impl Vault {
         }
         entry.health.tried(Some(found));
         waited && passed
+    }
+
+    /// Credentials whose new value waits for its canary.
+    #[must_use]
+    pub fn waiting(&self) -> Vec<CredentialName> {
+        let entries = self.read();
+        let waiting = entries.iter().filter(|(_, entry)| entry.pending.is_some());
+        waiting.map(|(name, _)| name.clone()).collect()
     }
 
     /// The credential was put on a request.

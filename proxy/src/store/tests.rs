@@ -306,6 +306,60 @@ fn the_scope_proof_finds_an_entry_that_the_key_can_read() {
     ));
 }
 
+/// A key that sound software would not encrypt to opens what was encrypted to it all the same.
+#[test]
+fn the_scope_proof_tries_keys_that_no_sound_policy_would_use() {
+    use sequoia_openpgp as pgp;
+
+    use pgp::cert::{CertBuilder, CipherSuite};
+    use pgp::crypto::SessionKey;
+    use pgp::packet::{PKESK, Packet};
+    use pgp::serialize::Serialize as _;
+    use pgp::types::SymmetricAlgorithm;
+
+    let (cert, _) = CertBuilder::new()
+        .set_cipher_suite(CipherSuite::RSA2k)
+        .add_userid("agents")
+        .add_signing_subkey()
+        .add_storage_encryption_subkey()
+        .generate()
+        .unwrap();
+    let (other, _) = CertBuilder::new()
+        .set_cipher_suite(CipherSuite::RSA2k)
+        .add_userid("operator")
+        .add_signing_subkey()
+        .generate()
+        .unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (home, key) = (folder.path().join("store"), folder.path().join("key"));
+    std::fs::create_dir(&home).unwrap();
+    let mut bytes = Vec::new();
+    cert.as_tsk().serialize(&mut bytes).unwrap();
+    std::fs::write(&key, bytes).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let store = Store::open(&home, &key).unwrap_or_else(|problem| panic!("{problem}"));
+    let sealed = folder.path().join("entry.gpg");
+    let mut proof = |cert: &pgp::Cert, at: usize| {
+        let session = SessionKey::new(32).unwrap();
+        let to = cert.keys().nth(at).unwrap();
+        let packet =
+            pgp::packet::PKESK3::for_recipient(SymmetricAlgorithm::AES256, &session, to.key());
+        let mut bytes = Vec::new();
+        Packet::from(PKESK::from(packet.unwrap()))
+            .serialize(&mut bytes)
+            .unwrap();
+        std::fs::write(&sealed, bytes).unwrap();
+        store.prove_foreign(&Foreign::collect(&sealed).unwrap())
+    };
+    for at in 0..2 {
+        assert_eq!(proof(&other, at).unwrap(), 1, "the control");
+    }
+    for at in 0..3 {
+        let found = proof(&cert, at);
+        assert!(matches!(found, Err(ProofError::Readable(_))), "{at}");
+    }
+}
+
 fn round_of_versions(lab: &Lab) {
     let store = lab.open();
     let entry = name("agents/token");

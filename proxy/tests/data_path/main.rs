@@ -14,6 +14,7 @@ mod hostile;
 mod http2;
 mod limits;
 mod minted;
+mod minted_answers;
 mod modern;
 mod names;
 mod reflected;

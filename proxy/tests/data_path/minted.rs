@@ -11,20 +11,20 @@ use super::HOST;
 use crate::stand::{Stand, ask, get, until};
 use crate::upstream::Upstream;
 
-const APP: &str = "[credential.api]\nkind = \"github-app\"\napp = \"Iv1.app\"\ninstallation = 34\n\
+pub(crate) const APP: &str = "[credential.api]\nkind = \"github-app\"\napp = \"Iv1.app\"\ninstallation = 34\n\
      repositories = [\"acme/web\"]\napi = \"api.example.com\"\nfile = \"DIR/secret\"\n\
      hosts = [\"api.example.com\"]\n";
 
-const LOGIN: &str = "[store]\ndirectory = \"DIR/store\"\nkey = \"DIR/store.key\"\n\
+pub(crate) const LOGIN: &str = "[store]\ndirectory = \"DIR/store\"\nkey = \"DIR/store.key\"\n\
      no_operator_entries = \"a test\"\nstate = \"DIR/state\"\n\
      [credential.api]\nkind = \"oauth-refresh\"\ntoken_url = \"https://api.example.com/oauth/token\"\n\
      client_id = \"cli\"\nfile = \"DIR/secret\"\nhosts = [\"api.example.com\"]\n";
 
-fn view(stand: &Stand) -> CredentialView {
+pub(crate) fn view(stand: &Stand) -> CredentialView {
     stand.gate.vault.view().remove(0)
 }
 
-fn count(upstream: &Upstream, what: &str) -> usize {
+pub(crate) fn count(upstream: &Upstream, what: &str) -> usize {
     upstream.text().matches(what).count()
 }
 
@@ -79,7 +79,7 @@ async fn an_app_signs_for_a_token_once_and_again_when_it_is_refused() {
     assert!(!format!("{:?}", stand.audit()).contains("ghs_minted"));
 }
 
-async fn join<F: Future<Output = String>>(futures: Vec<F>) -> Vec<String> {
+pub(crate) async fn join<F: Future<Output = String>>(futures: Vec<F>) -> Vec<String> {
     let mut pinned: Vec<_> = futures.into_iter().map(Box::pin).collect();
     let mut done: Vec<Option<String>> = pinned.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
@@ -100,7 +100,26 @@ async fn join<F: Future<Output = String>>(futures: Vec<F>) -> Vec<String> {
     done.into_iter().flatten().collect()
 }
 
-fn store_key() -> Vec<u8> {
+/// The one file of the gate's own state.
+fn state(stand: &Stand) -> std::path::PathBuf {
+    let mut files = std::fs::read_dir(stand.path("state")).unwrap();
+    let path = files.next().unwrap().unwrap().path();
+    assert!(files.next().is_none(), "one login, one file");
+    path
+}
+
+/// Gives another gate this one's state.
+pub(crate) fn carry(from: &Stand, to: &Stand) {
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(to.path("state"))
+        .unwrap();
+    let file = state(from);
+    let to = to.path("state").join(file.file_name().unwrap());
+    std::fs::copy(file, to).unwrap();
+}
+
+pub(crate) fn store_key() -> Vec<u8> {
     use sequoia_openpgp::cert::CertBuilder;
     use sequoia_openpgp::serialize::Serialize as _;
     let (cert, _) = CertBuilder::new()
@@ -132,7 +151,7 @@ async fn a_login_s_refresh_token_is_used_once_and_its_successor_survives_a_resta
     );
     let access = text.split("authorization: Bearer access-").nth(1).unwrap();
     let number = access.split("\r\n").next().unwrap().to_owned();
-    let sealed = std::fs::read(stand.path("state/api.pgp")).unwrap();
+    let sealed = std::fs::read(state(&stand)).unwrap();
     let sealed = String::from_utf8_lossy(&sealed);
     assert!(!sealed.contains("refresh-") && !sealed.contains("canary-seed"));
 
@@ -157,7 +176,7 @@ async fn a_login_s_refresh_token_is_used_once_and_its_successor_survives_a_resta
     assert!(!format!("{:?}", stand.audit()).contains("canary-"));
 }
 
-fn bearer(canary: &str) -> String {
+pub(crate) fn bearer(canary: &str) -> String {
     format!(
         "[credential.api]\nkind = \"bearer\"\nfile = \"DIR/secret\"\nhosts = [\"api.example.com\"]\n{canary}\n"
     )
@@ -215,13 +234,6 @@ async fn a_gate_killed_in_the_middle_of_a_refresh_is_told_of_and_loses_no_token(
     let key = store_key();
     let stand = |login: &str| Stand::with_credential(&upstream, login, b"canary-seed", &key);
     let told = |stand: &Stand| format!("{:?}", stand.audit()).contains("refresh was interrupted");
-    let carry = |from: &Stand, to: &Stand| {
-        std::fs::DirBuilder::new()
-            .mode(0o700)
-            .create(to.path("state"))
-            .unwrap();
-        std::fs::copy(from.path("state/api.pgp"), to.path("state/api.pgp")).unwrap();
-    };
     let first = stand(LOGIN);
     let mut tls = first.tunnel(HOST).await;
     assert!(

@@ -184,6 +184,34 @@ fn next() -> u32 {
     NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
 }
 
+/// What a token endpoint says: all is well, or what the path names.
+fn oauth(path: &str) -> String {
+    let number = next();
+    let (access, refresh) = (format!("access-{number}"), format!("refresh-{number}"));
+    let (status, body) = match path {
+        "/oauth/no" => ("400 Bad Request", r#"{"error":"invalid_grant"}"#.to_owned()),
+        "/oauth/down" => ("503 Service Unavailable", String::new()),
+        other => {
+            let (access, refresh, lasts) = match other {
+                "/oauth/newline" => (format!("{access}\\nX-Evil: 1"), refresh, "3600"),
+                "/oauth/control" => (access, format!("{refresh}\\u0001"), "3600"),
+                "/oauth/text" => (access, refresh, "\"3600\""),
+                "/oauth/fraction" => (access, refresh, "3600.0"),
+                "/oauth/nonsense" => (access, refresh, "{\"in\":[]}"),
+                _ => (access, refresh, "3600"),
+            };
+            let body = format!(
+                "{{\"access_token\":\"{access}\",\"refresh_token\":\"{refresh}\",\"expires_in\":{lasts}}}"
+            );
+            ("200 OK", body)
+        }
+    };
+    format!(
+        "HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
 async fn answer<IO>(stream: &mut IO, path: &str, head: &str, received: usize) -> bool
 where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
@@ -200,10 +228,15 @@ where
             let body = format!("{{\"token\":\"ghs_minted-{}\",\"expires_at\":\"2099-01-01T00:00:00Z\"}}", next());
             format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n\r\n{body}", body.len())
         }
-        "/oauth/token" => {
-            let number = next();
-            let body = format!("{{\"access_token\":\"access-{number}\",\"refresh_token\":\"refresh-{number}\",\"expires_in\":3600}}");
-            format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        "/app/installations/35/access_tokens" => {
+            let body = r#"{"token":"ghs_minted\nX-Evil: 1","expires_at":"2099-01-01T00:00:00Z"}"#;
+            format!("HTTP/1.1 201 Created\r\nContent-Length: {}\r\n\r\n{body}", body.len())
+        }
+        login if login.starts_with("/oauth/") => {
+            if login == "/oauth/slow" {
+                tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            }
+            oauth(login)
         }
         "/v1/upgrade" => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw".to_owned(),
         "/v1/interim" => format!("{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(5000)),

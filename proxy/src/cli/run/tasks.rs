@@ -251,9 +251,9 @@ async fn follow_credentials(custody: Arc<Custody>, gate: Arc<Gate>) {
                 .event(&format!("credential {name}: a new value is in use"));
         }
         for problem in failed {
-            tracing::error!("{problem}; the former value stays in use");
+            tracing::error!("{problem}; a value in use stays so");
             custody.audit.event(&format!(
-                "a credential could not be read again; the former value stays in use: {problem}"
+                "a credential could not be read again; a value in use stays so: {problem}"
             ));
         }
         crate::credential::try_canaries(&gate, false).await;
