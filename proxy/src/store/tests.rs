@@ -339,11 +339,14 @@ fn the_scope_proof_tries_keys_that_no_sound_policy_would_use() {
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     let store = Store::open(&home, &key).unwrap_or_else(|problem| panic!("{problem}"));
     let sealed = folder.path().join("entry.gpg");
-    let mut proof = |cert: &pgp::Cert, at: usize| {
+    let proof = |cert: &pgp::Cert, at: usize| {
         let session = SessionKey::new(32).unwrap();
         let to = cert.keys().nth(at).unwrap();
-        let packet =
-            pgp::packet::PKESK3::for_recipient(SymmetricAlgorithm::AES256, &session, to.key());
+        let packet = pgp::packet::pkesk::PKESK3::for_recipient(
+            SymmetricAlgorithm::AES256,
+            &session,
+            to.key(),
+        );
         let mut bytes = Vec::new();
         Packet::from(PKESK::from(packet.unwrap()))
             .serialize(&mut bytes)
