@@ -251,9 +251,9 @@ async fn follow_credentials(custody: Arc<Custody>, gate: Arc<Gate>) {
                 .event(&format!("credential {name}: a new value is in use"));
         }
         for problem in failed {
-            tracing::error!("{problem}; a value in use stays so");
+            tracing::error!("{problem}; the former value stays in use if there is one");
             custody.audit.event(&format!(
-                "a credential could not be read again; a value in use stays so: {problem}"
+                "a credential could not be read again; the former value stays in use if there is one: {problem}"
             ));
         }
         crate::credential::try_canaries(&gate, false).await;
