@@ -8,6 +8,9 @@ use crate::service::Service;
 
 /// How many refs a refusal lists.
 const MOST_REFS: usize = 8;
+/// A ref name of more bytes is not looked at. Git's own limit is lower: such a name, or one part of
+/// it, does not fit into a path.
+const REF_BYTES_MAX: usize = 1024;
 
 /// What the commands lead to.
 pub(crate) enum Judgement<'a> {
@@ -49,7 +52,8 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
             RecordFacts {
                 push: summary,
                 ..RecordFacts::default()
-            },
+            }
+            .bounded(),
         );
     }
     let refusal = nearest(judging).and_then(|service| {
@@ -67,6 +71,9 @@ fn operation(update: &RefUpdate) -> Result<RefOp, &'static str> {
     };
     if !id(&update.old) || !id(&update.new) || update.old.len() != update.new.len() {
         return Err("a command has no proper object ids");
+    }
+    if update.name.len() > REF_BYTES_MAX {
+        return Err("a command names a ref of more than 1,024 bytes");
     }
     if !pattern::is_ref_name(&update.name) {
         return Err("a command names no proper ref");

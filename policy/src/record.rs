@@ -13,6 +13,7 @@
 //!  "policy_hash":"9f..."}
 //! ```
 
+mod clip;
 mod facts;
 mod log;
 

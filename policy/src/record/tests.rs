@@ -40,6 +40,55 @@ fn a_full_record_round_trips_and_keeps_its_shape() {
 }
 
 #[test]
+fn any_record_can_be_made_to_fit_into_a_line() {
+    for text in ["\u{1}", "\"", "\u{e9}", "x"] {
+        let long = text.repeat(2_000_000);
+        let mut record = Record::new(RecordKind::Request, &long, &long);
+        for field in [
+            &mut record.ticket,
+            &mut record.agent,
+            &mut record.company,
+            &mut record.profile,
+            &mut record.scheme,
+            &mut record.authority,
+            &mut record.method,
+            &mut record.path,
+            &mut record.policy_hash,
+            &mut record.address,
+            &mut record.hold,
+            &mut record.decider,
+            &mut record.reason,
+        ] {
+            *field = Some(long.clone());
+        }
+        record.facts = Some(RecordFacts {
+            push: vec![
+                PushFact {
+                    name: long.clone(),
+                    op: RefOp::Create,
+                };
+                3
+            ],
+            graphql: vec![long.clone(); 4],
+            model: Some(long.clone()),
+            left_out: 5,
+        });
+        record.clip();
+        assert!(serde_json::to_string(&record).unwrap().len() < 512 * 1024);
+        let facts = record.facts.as_ref().unwrap();
+        assert_eq!((facts.push.len(), facts.left_out), (0, 12));
+        assert!(record.path.as_ref().unwrap().ends_with("..."));
+        record.strip();
+        assert!(serde_json::to_string(&record).unwrap().len() < 16 * 1024);
+    }
+    let mut short = Record::new(RecordKind::Refusal, "r", "t");
+    short.path = Some("/x".to_owned());
+    let before = short.clone();
+    short.clip();
+    assert_eq!(short, before, "control: what is short stays");
+}
+
+#[test]
 fn an_empty_record_has_only_what_every_line_has() {
     let mut record = Record::new(RecordKind::Refusal, "r", "t");
     record.code = Some(Code::PathNotAllowed);

@@ -22,6 +22,13 @@ use super::chain::LineHash;
 
 const TITLE: &str = "Portcullis audit checkpoint, version 1";
 
+/// Of each kind of commitment, so many lines are written.
+const MOST_LINES: usize = 1000;
+/// A word of a line is cut to this.
+const WORD_CHARS: usize = 128;
+/// What is said of the boundary is cut to this.
+const BOUNDARY_CHARS: usize = 2048;
+
 /// What a checkpoint commits to beside the log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Commitments {
@@ -58,7 +65,7 @@ impl Statement {
             "{TITLE}\nseq {}\nhead {}\ntime {time}\nclosing {closing}\n",
             self.seq, self.head
         );
-        for (profile, hash) in &commitments.policies {
+        for (profile, hash) in commitments.policies.iter().take(MOST_LINES) {
             let _ = writeln!(text, "policy {} {}", word(profile), word(hash));
         }
         let boundary: String = commitments
@@ -66,12 +73,22 @@ impl Statement {
             .split_whitespace()
             .collect::<Vec<_>>()
             .join(" ");
-        let _ = writeln!(text, "boundary {boundary}");
-        for (code, count) in &commitments.refused {
+        let _ = writeln!(text, "boundary {}", short(&boundary, BOUNDARY_CHARS));
+        for (code, count) in commitments.refused.iter().take(MOST_LINES) {
             let _ = writeln!(text, "refused {} {count}", word(code));
         }
-        for (uid, count) in &commitments.refused_packets {
+        for (uid, count) in commitments.refused_packets.iter().take(MOST_LINES) {
             let _ = writeln!(text, "refused-packets {} {count}", word(uid));
+        }
+        // Of many, the rest is one line: a checkpoint fits into a line of the log.
+        for (what, all) in [
+            ("policy", commitments.policies.len()),
+            ("refused", commitments.refused.len()),
+            ("refused-packets", commitments.refused_packets.len()),
+        ] {
+            if all > MOST_LINES {
+                let _ = writeln!(text, "left-out {what} {}", all - MOST_LINES);
+            }
         }
         text
     }
@@ -98,12 +115,43 @@ impl Statement {
 
 /// One word of a line.
 fn word(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join("_")
+    let text = text.split_whitespace().collect::<Vec<_>>().join("_");
+    short(&text, WORD_CHARS)
+}
+
+fn short(text: &str, most: usize) -> String {
+    text.chars()
+        .filter(|c| !c.is_control())
+        .take(most)
+        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_statement_fits_into_a_line_whatever_it_commits_to() {
+        let many = |count: usize| (0..count).map(|n| (format!("{n:0>200}"), 7));
+        let commitments = Commitments {
+            policies: (0..3000)
+                .map(|n| (format!("{n:\u{1}>9000}"), "\"".repeat(9000)))
+                .collect(),
+            boundary: "\"".repeat(9_000_000),
+            refused: many(3000).collect(),
+            refused_packets: many(65_536).collect(),
+        };
+        let statement = Statement {
+            seq: 12,
+            head: LineHash::NONE,
+            closing: false,
+        };
+        let text = statement.text("2026-11-30T08:00:00Z", &commitments);
+        let line = serde_json::to_string(&text).unwrap();
+        assert!(line.len() < super::super::segment::LINE_BYTES_MAX - 64 * 1024);
+        assert!(text.ends_with("left-out refused-packets 64536\n"), "{text}");
+        assert_eq!(Statement::parse(&text), Some(statement));
+    }
 
     #[test]
     fn a_statement_is_read_as_it_was_meant_whatever_it_commits_to() {

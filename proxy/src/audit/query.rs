@@ -7,7 +7,7 @@ use std::path::Path;
 use policy::record::{Record, Verdict};
 
 use super::index::Index;
-use super::segment::{LINE_BYTES_MAX, Segment};
+use super::segment::Segment;
 
 /// Which records to show; what is not set does not matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -97,6 +97,7 @@ pub struct Reader<'r> {
     segments: &'r [Segment],
     filter: &'r Filter,
     opened: usize,
+    overlong: u64,
 }
 
 impl<'r> Reader<'r> {
@@ -107,6 +108,7 @@ impl<'r> Reader<'r> {
             segments,
             filter,
             opened: 0,
+            overlong: 0,
         }
     }
 
@@ -114,6 +116,18 @@ impl<'r> Reader<'r> {
     #[must_use]
     pub fn opened(&self) -> usize {
         self.opened
+    }
+
+    /// What must be said beside the answer: lines that are too long to be records were not read.
+    #[must_use]
+    pub fn remark(&self) -> Option<String> {
+        (self.overlong > 0).then(|| {
+            format!(
+                "{} lines of the log are too long to be records and were not read; \
+                 `audit verify` names them",
+                self.overlong
+            )
+        })
     }
 
     /// Hands every matching line to `visit`, in order, until it breaks. A last line without its end
@@ -142,7 +156,11 @@ impl<'r> Reader<'r> {
                 Err(problem) => return Err(problem),
             };
             while let Some(line) = lines.read()? {
-                if !line.whole || line.text.len() >= LINE_BYTES_MAX {
+                if line.long {
+                    self.overlong += 1;
+                    continue;
+                }
+                if !line.whole {
                     continue;
                 }
                 let Ok(text) = std::str::from_utf8(line.text) else {

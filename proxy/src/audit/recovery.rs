@@ -122,13 +122,18 @@ fn before(path: &Path) -> std::io::Result<Option<Last>> {
         if segment.is_open() {
             continue;
         }
-        let mut last = None;
+        // As in the open file: a line that cannot be read had a number too.
+        let (mut last, mut skipped): (Option<Last>, u64) = (None, 0);
         let mut lines = segment.open()?;
         while let Some(line) = lines.read()? {
-            last = Last::parse(line.text).or(last);
+            match Last::parse(line.text) {
+                Some(read) => (last, skipped) = (Some(read), 0),
+                None => skipped += 1,
+            }
         }
-        if last.is_some() {
-            return Ok(last);
+        if let Some(mut last) = last {
+            last.seq += skipped;
+            return Ok(Some(last));
         }
     }
     Ok(None)

@@ -151,6 +151,8 @@ pub struct Line<'l> {
     pub text: &'l [u8],
     /// Whether its end is there.
     pub whole: bool,
+    /// Whether it is longer than any of ours: `text` is its start then.
+    pub long: bool,
 }
 
 impl Lines {
@@ -169,24 +171,26 @@ impl Lines {
         if whole {
             self.line.pop();
         } else if self.line.len() >= LINE_BYTES_MAX {
-            self.skip()?;
+            let whole = self.skip()?;
             return Ok(Some(Line {
                 text: &self.line,
-                whole: true,
+                whole,
+                long: true,
             }));
         }
         Ok(Some(Line {
             text: &self.line,
             whole,
+            long: false,
         }))
     }
 
-    /// Leaves out the rest of an overlong line.
-    fn skip(&mut self) -> std::io::Result<()> {
+    /// Leaves out the rest of an overlong line, and says whether it has an end.
+    fn skip(&mut self) -> std::io::Result<bool> {
         loop {
             let piece = self.reader.fill_buf()?;
             if piece.is_empty() {
-                return Ok(());
+                return Ok(false);
             }
             let (used, ended) = match piece.iter().position(|byte| *byte == b'\n') {
                 Some(at) => (at + 1, true),
@@ -194,7 +198,7 @@ impl Lines {
             };
             self.reader.consume(used);
             if ended {
-                return Ok(());
+                return Ok(true);
             }
         }
     }
@@ -241,15 +245,23 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
         let long = "x".repeat(3 * LINE_BYTES_MAX);
-        std::fs::write(&path, format!("a\n{long}\nb\nhalf")).unwrap();
+        std::fs::write(&path, format!("a\n{long}\nb\n{long}")).unwrap();
         let mut lines = Segment::alone(&path).open().unwrap();
         let mut seen = Vec::new();
         while let Some(line) = lines.read().unwrap() {
-            seen.push((line.text.len(), line.whole));
+            seen.push((line.text.len(), line.whole, line.long));
         }
-        assert_eq!(
-            seen,
-            [(1, true), (LINE_BYTES_MAX, true), (1, true), (4, false)]
-        );
+        let cut = LINE_BYTES_MAX;
+        let wanted = [
+            (1, true, false),
+            (cut, true, true),
+            (1, true, false),
+            (cut, false, true),
+        ];
+        assert_eq!(seen, wanted);
+        std::fs::write(&path, "a\nhalf").unwrap();
+        let mut lines = Segment::alone(&path).open().unwrap();
+        assert!(lines.read().unwrap().unwrap().whole);
+        assert!(!lines.read().unwrap().unwrap().whole);
     }
 }

@@ -2,13 +2,14 @@
 //! retention asks for. A thread of its own; nothing waits for it.
 
 use std::fs::{File, OpenOptions};
-use std::io::{BufWriter, Write};
+use std::io::{BufWriter, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
 use policy::record::LogFact;
+use sha2::{Digest, Sha256};
 
 use super::index::{Index, index_path};
 use super::segment::{self, Segment};
@@ -16,6 +17,8 @@ use super::{AuditError, Shared, event};
 
 /// How fast a closed file is compressed: cheap rather than small.
 const LEVEL: i32 = 1;
+/// Copied in pieces of this size.
+const PIECE_BYTES: usize = 64 * 1024;
 /// Looked at no less and no more often than this.
 const OFTEN: Duration = Duration::from_millis(50);
 const SELDOM: Duration = Duration::from_secs(30);
@@ -69,24 +72,66 @@ fn compress(segment: &Segment) -> std::io::Result<(PathBuf, u64)> {
     let file = create(&working)?;
     let mut encoder = zstd::Encoder::new(BufWriter::new(file), LEVEL)?;
     encoder.include_checksum(true)?;
-    let mut index = Index::default();
-    let mut lines = segment.open()?;
-    while let Some(line) = lines.read()? {
-        index.add(line.text);
-        encoder.write_all(line.text)?;
-        if line.whole {
-            encoder.write_all(b"\n")?;
-        }
-    }
+    // Byte by byte, whatever they are: the original goes away.
+    let copied = copy(&mut File::open(&segment.path)?, &mut encoder)?;
     let file = encoder.finish()?.into_inner()?;
     file.set_modified(modified)?;
     file.sync_all()?;
     let bytes = file.metadata()?.len();
-    write_index(segment, &index)?;
+    let mut packed = zstd::Decoder::new(File::open(&working)?)?;
+    if copy(&mut packed, &mut std::io::sink())? != copied
+        || copy(&mut File::open(&segment.path)?, &mut std::io::sink())? != copied
+    {
+        let problem = format!("the copy of {} is not like it", segment.path.display());
+        return Err(std::io::Error::other(problem));
+    }
+    match index(segment)? {
+        Some(index) => write_index(segment, &index)?,
+        None => remove_index(segment)?,
+    }
     std::fs::rename(&working, &named)?;
     sync_folder(&named)?;
     std::fs::remove_file(&segment.path)?;
     Ok((named, bytes))
+}
+
+/// Copies everything, and tells its length and SHA-256.
+fn copy(from: &mut impl Read, to: &mut impl Write) -> std::io::Result<(u64, [u8; 32])> {
+    let (mut len, mut hash) = (0, Sha256::new());
+    let mut piece = vec![0; PIECE_BYTES];
+    loop {
+        let read = match from.read(&mut piece) {
+            Ok(0) => return Ok((len, hash.finalize().into())),
+            Ok(read) => read,
+            Err(problem) if problem.kind() == std::io::ErrorKind::Interrupted => continue,
+            Err(problem) => return Err(problem),
+        };
+        let part = piece.get(..read).unwrap_or_default();
+        hash.update(part);
+        to.write_all(part)?;
+        len += u64::try_from(read).unwrap_or(0);
+    }
+}
+
+/// What a file is about; nothing if it has lines too long to be read, so that whoever asks opens it
+/// and is told of them.
+fn index(segment: &Segment) -> std::io::Result<Option<Index>> {
+    let mut index = Index::default();
+    let mut lines = segment.open()?;
+    while let Some(line) = lines.read()? {
+        if line.long {
+            return Ok(None);
+        }
+        index.add(line.text);
+    }
+    Ok(Some(index))
+}
+
+fn remove_index(segment: &Segment) -> std::io::Result<()> {
+    match index_path(segment).map(std::fs::remove_file) {
+        Some(Err(problem)) if problem.kind() != std::io::ErrorKind::NotFound => Err(problem),
+        Some(_) | None => Ok(()),
+    }
 }
 
 fn write_index(segment: &Segment, index: &Index) -> std::io::Result<()> {
@@ -151,14 +196,7 @@ fn retain(
     ))?;
     for (segment, ..) in &closed[..gone] {
         std::fs::remove_file(&segment.path)?;
-        if let Some(index) = index_path(segment) {
-            match std::fs::remove_file(index) {
-                Err(problem) if problem.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(problem.into());
-                }
-                Ok(()) | Err(_) => {}
-            }
-        }
+        remove_index(segment)?;
     }
     Ok(())
 }

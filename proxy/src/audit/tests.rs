@@ -436,7 +436,7 @@ fn the_published_schema_names_exactly_what_is_written() {
         "agent": "a", "company": "c", "profile": "p", "entrance": "uid", "peer_uid": 1,
         "scheme": "https", "authority": "a:1", "method": "GET", "path": "/", "verdict": "allow",
         "code": code.as_str(), "rule": "r", "policy_hash": "h", "credential": "c",
-        "facts": {"push": [{"ref": "r", "op": "create"}], "graphql": ["f"], "model": "m"}, "address": "a", "status": 200,
+        "facts": {"push": [{"ref": "r", "op": "create"}], "graphql": ["f"], "model": "m", "left_out": 1}, "address": "a", "status": 200,
         "bytes_in": 1, "bytes_out": 1, "ms": 1, "ms_head": 1, "tokens_in": 1, "tokens_out": 1,
         "cost_microusd": 1, "hold": "h", "decider": "d", "reason": "r",
         "log": {"what": "opened", "clean": false},
@@ -729,4 +729,96 @@ async fn a_lone_line_costs_one_sync_and_those_that_wait_together_share_few() {
     assert_eq!(syncs(10, false).await, 10, "one after the other");
     let shared = syncs(64, true).await;
     assert!(shared <= 4, "64 at once cost {shared}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_any_size_makes_a_line_that_every_reader_takes() {
+    use policy::record::{PushFact, RecordFacts, RefOp};
+    let (_keep, path) = directory();
+    let audit = Audit::open(&path).unwrap();
+    let mut large = Record::new(RecordKind::Request, "large", "");
+    large.path = Some("\"".repeat(3_000_000));
+    let push = PushFact {
+        name: format!("refs/heads/{}", "\"".repeat(60_000)),
+        op: RefOp::Create,
+    };
+    large.facts = Some(RecordFacts {
+        push: vec![push; 17],
+        ..RecordFacts::default()
+    });
+    audit.append_durable(&mut large).await.unwrap();
+    large.kind = RecordKind::Response;
+    audit.append_end(large).unwrap();
+    // Just around the limit.
+    for less in (0..1200).step_by(60) {
+        let mut near = record("near");
+        near.reason = Some("x".repeat(segment::LINE_BYTES_MAX - less));
+        audit.append(near).unwrap();
+    }
+    let mut whole = record("whole");
+    whole.reason = Some("x".repeat(500_000));
+    audit.append(whole).unwrap();
+    drop(audit);
+    let files = segment::list(&path).unwrap();
+    let report = verify::verify(&files, &verify::Check::default()).unwrap();
+    assert!(report.intact && report.open.is_empty(), "{report}");
+    let (mut read, filter) = (Vec::new(), Filter::default());
+    let mut reader = query::Reader::new(&files, &filter);
+    reader
+        .each(|_, record| {
+            read.push(record.clone());
+            std::ops::ControlFlow::Continue(())
+        })
+        .unwrap();
+    assert_eq!(u64::try_from(read.len()).unwrap(), report.last);
+    assert_eq!(reader.remark(), None);
+    let facts = read[0].facts.as_ref().unwrap();
+    assert_eq!(
+        facts.push.len() + usize::try_from(facts.left_out).unwrap(),
+        17
+    );
+    let whole = read.iter().find(|record| record.id == "whole").unwrap();
+    assert_eq!(whole.reason.as_ref().unwrap().len(), 500_000, "control");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_overlong_line_is_kept_by_compression_and_named_by_readers() {
+    let (_keep, path) = directory();
+    let audit = Audit::open(&path).unwrap();
+    audit.append(record("a")).unwrap();
+    drop(audit);
+    // As an earlier version may have written it.
+    let mut text = std::fs::read(path.join(FILE)).unwrap();
+    text.extend_from_slice(&b"x".repeat(3 * segment::LINE_BYTES_MAX));
+    text.extend_from_slice(b"\n\xff not text, and no end");
+    let closed = path.join(segment::name(1));
+    std::fs::remove_file(path.join(FILE)).unwrap();
+    std::fs::write(&closed, &text).unwrap();
+    let audit = shelved(&path, |_| {});
+    until("it is compressed", || {
+        compressed(&path) == 1 && !closed.exists()
+    });
+    drop(audit);
+    let packed = segment::Segment::alone(&path.join(format!("{}.zst", segment::name(1))));
+    let kept = zstd::decode_all(std::fs::File::open(&packed.path).unwrap()).unwrap();
+    assert!(kept == text, "{} bytes of {}", kept.len(), text.len());
+    let files = [packed];
+    // No index may hide it.
+    let filter = Filter {
+        host: Some("nobody.example".to_owned()),
+        ..Filter::default()
+    };
+    let mut reader = query::Reader::new(&files, &filter);
+    reader
+        .each(|_, _| std::ops::ControlFlow::Continue(()))
+        .unwrap();
+    assert!(reader.remark().unwrap().starts_with("1 lines"));
+    let report = verify::verify(&files, &verify::Check::default()).unwrap();
+    let found = report.findings.iter();
+    assert!(
+        found
+            .clone()
+            .any(|it| it.problem.contains("longer than any record")),
+        "{report}"
+    );
 }

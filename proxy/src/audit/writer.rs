@@ -20,6 +20,8 @@ const ROOM_BYTES: u64 = 16 * 1024;
 /// Blocks are asked for in advance in pieces of this size, behind the end of the file: a sync that
 /// need not find any costs a quarter less of the processor.
 const AHEAD_BYTES: u64 = 1024 * 1024;
+/// A line is shorter than [`segment::LINE_BYTES_MAX`] with the members that chain it.
+const UNSEALED_BYTES_MAX: usize = segment::LINE_BYTES_MAX - 512;
 /// A buffer that grew beyond this is not kept.
 const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -123,12 +125,27 @@ impl Log {
         record.seq = self.at.seq + 1;
         (record.prev, record.hash) = (None, None);
         let before = self.lines.len();
+        // Neither a text that somebody chose nor a long list may make a line that no reader takes.
+        self.print(before, record)?;
+        for shorten in [Record::clip, Record::strip] {
+            if self.lines.len() - before < UNSEALED_BYTES_MAX {
+                break;
+            }
+            shorten(record);
+            self.print(before, record)?;
+        }
+        self.at.head = chain::seal(&mut self.lines, before, self.at.head);
+        self.at.seq += 1;
+        Ok(())
+    }
+
+    /// Puts the record's JSON at the end of the lines, in place of what is there.
+    fn print(&mut self, before: usize, record: &Record) -> std::io::Result<()> {
+        self.lines.truncate(before);
         if let Err(problem) = serde_json::to_writer(&mut self.lines, record) {
             self.lines.truncate(before);
             return Err(problem.into());
         }
-        self.at.head = chain::seal(&mut self.lines, before, self.at.head);
-        self.at.seq += 1;
         Ok(())
     }
 

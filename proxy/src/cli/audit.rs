@@ -275,7 +275,8 @@ fn query(args: &QueryArgs) -> Exit {
     let form = Form::of(args.json);
     let mut exit = Exit::No;
     let filter = args.filter.filter();
-    let read = Reader::new(&segments, &filter).each(|line, record| {
+    let mut reader = Reader::new(&segments, &filter);
+    let read = reader.each(|line, record| {
         exit = Exit::Yes;
         if form.print(line, record) {
             ControlFlow::Continue(())
@@ -283,9 +284,17 @@ fn query(args: &QueryArgs) -> Exit {
             ControlFlow::Break(())
         }
     });
+    remark(&reader);
     match read {
         Ok(()) => exit,
         Err(problem) => unreadable(&args.source.shown(), &problem),
+    }
+}
+
+/// Says what the reader had to leave out.
+fn remark(reader: &Reader<'_>) {
+    if let Some(remark) = reader.remark() {
+        tell(&remark);
     }
 }
 

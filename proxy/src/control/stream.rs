@@ -87,12 +87,17 @@ pub(super) fn log(audit: &Audit, filter: Filter) -> Answer {
     tokio::task::spawn_blocking(move || {
         let files = segment::list(path.parent().unwrap_or(Path::new(".")));
         let read = files.and_then(|files| {
-            Reader::new(&files, &filter).each(|line, _| {
+            let mut reader = Reader::new(&files, &filter);
+            let read = reader.each(|line, _| {
                 match sender.blocking_send(Bytes::from(format!("{line}\n"))) {
                     Ok(()) => ControlFlow::Continue(()),
                     Err(_) => ControlFlow::Break(()),
                 }
-            })
+            });
+            if let Some(remark) = reader.remark() {
+                tracing::warn!("{}: {remark}", path.display());
+            }
+            read
         });
         if let Err(problem) = read {
             tracing::error!("cannot read the audit log {}: {problem}", path.display());

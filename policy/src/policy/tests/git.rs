@@ -180,6 +180,10 @@ fn a_push_is_judged_by_its_own_commands() {
     let url = "https://github.com/acme/web.git/git-receive-pack";
     assert_eq!(ask(&policy, "POST", url), Outcome::Inspect);
     let own = || update(ZERO, A, "refs/heads/agent/x");
+    let long = |bytes: usize| {
+        let name = "refs/heads/agent/";
+        format!("{name}{}", "\"".repeat(bytes - name.len()))
+    };
     let cases: Vec<(&str, Vec<RefUpdate>, Option<Code>)> = vec![
         ("control: create", vec![own()], None),
         (
@@ -254,6 +258,21 @@ fn a_push_is_judged_by_its_own_commands() {
             Some(Code::CouldNotInspect),
         ),
         (
+            "control: a ref name of 1 KiB",
+            vec![update(ZERO, A, &long(1024))],
+            None,
+        ),
+        (
+            "a ref name of more",
+            vec![own(), update(ZERO, A, &long(1025))],
+            Some(Code::CouldNotInspect),
+        ),
+        (
+            "a ref name of a whole pkt-line",
+            vec![update(ZERO, A, &long(65_000))],
+            Some(Code::CouldNotInspect),
+        ),
+        (
             "mixed ids",
             vec![update(ZERO, &"a".repeat(64), "refs/heads/agent/x")],
             Some(Code::CouldNotInspect),
@@ -316,6 +335,37 @@ fn the_permit_says_what_the_push_does() {
             .as_slice()
         )
     );
+}
+
+#[test]
+fn the_facts_of_a_push_of_any_size_are_bounded_and_say_how_many_are_left_out() {
+    let policy = policy(TEXT);
+    let authority = Authority::parse("github.com:443").unwrap();
+    let Routing::Route(route) = policy.route(Scheme::Https, &authority) else {
+        panic!()
+    };
+    let request = Request {
+        scheme: Scheme::Https,
+        authority: &authority,
+        method: "POST",
+        target: "/acme/web/git-receive-pack",
+    };
+    for (count, all) in [(100, true), (5_000, false)] {
+        let name = |number: usize| format!("refs/heads/agent/{}{number}", "\"".repeat(900));
+        let updates = (0..count).map(|number| update(ZERO, A, &name(number)));
+        let facts = Facts::Push(updates.collect());
+        let Decision::Permit(permit) = policy.decide(&route, &request, &facts) else {
+            panic!()
+        };
+        let facts = permit.facts_summary().unwrap();
+        assert!(serde_json::to_string(facts).unwrap().len() < 300 * 1024);
+        assert_eq!(
+            facts.push.len() + usize::try_from(facts.left_out).unwrap(),
+            count
+        );
+        assert_eq!(facts.left_out == 0, all, "{count}");
+        assert_eq!(facts.push[0].name, name(0));
+    }
 }
 
 #[test]

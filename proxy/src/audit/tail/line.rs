@@ -105,6 +105,9 @@ fn who(record: &Record, details: &mut Vec<String>) {
         };
         details.push(format!("{op} {}", clean(&push.name)));
     }
+    if let Some(facts) = record.facts.as_ref().filter(|facts| facts.left_out > 0) {
+        details.push(format!("and {} more", facts.left_out));
+    }
 }
 
 fn traffic(record: &Record, details: &mut Vec<String>) {

@@ -100,6 +100,14 @@ impl<'c> Walk<'c> {
             return;
         }
         self.report.lines += 1;
+        if line.long {
+            self.report.find(
+                file,
+                number,
+                "is longer than any record and was not read: see the file itself",
+            );
+            return;
+        }
         let sealed = match chain::open(line.text) {
             Ok(sealed) => sealed,
             Err(fault) => {

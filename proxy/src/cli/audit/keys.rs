@@ -127,7 +127,9 @@ pub(super) fn export(args: &ExportArgs) -> Exit {
         Err(exit) => return exit,
     };
     let mut found = None;
-    let read = Reader::new(&segments, &Filter::default()).each(|_, record| {
+    let everything = Filter::default();
+    let mut reader = Reader::new(&segments, &everything);
+    let read = reader.each(|_, record| {
         if let Some(checkpoint) = &record.checkpoint
             && args.seq.is_none_or(|wanted| wanted == record.seq)
             && checkpoint.signature.is_some()
@@ -136,6 +138,7 @@ pub(super) fn export(args: &ExportArgs) -> Exit {
         }
         std::ops::ControlFlow::Continue(())
     });
+    super::remark(&reader);
     if let Err(problem) = read {
         return fail(&problem);
     }

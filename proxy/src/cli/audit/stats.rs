@@ -138,11 +138,13 @@ pub(super) fn stats(args: &StatsArgs) -> Exit {
     };
     let filter = args.filter.filter();
     let (mut stats, mut exit) = (Stats::default(), Exit::No);
-    let read = Reader::new(&segments, &filter).each(|_, record| {
+    let mut reader = Reader::new(&segments, &filter);
+    let read = reader.each(|_, record| {
         stats.add(record);
         exit = Exit::Yes;
         ControlFlow::Continue(())
     });
+    super::remark(&reader);
     if let Err(problem) = read {
         return unreadable(&args.source.shown(), &problem);
     }

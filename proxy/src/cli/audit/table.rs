@@ -65,7 +65,8 @@ pub(super) fn export(args: &TableArgs) -> Exit {
     if !say(&COLUMNS.join(",")) {
         return exit;
     }
-    let read = Reader::new(&segments, &filter).each(|line, _| {
+    let mut reader = Reader::new(&segments, &filter);
+    let read = reader.each(|line, _| {
         exit = Exit::Yes;
         let row = serde_json::from_str(line).map(|record: Value| row(&record));
         match row.is_ok_and(|row| say(&row)) {
@@ -73,6 +74,7 @@ pub(super) fn export(args: &TableArgs) -> Exit {
             false => ControlFlow::Break(()),
         }
     });
+    super::remark(&reader);
     match read {
         Ok(()) => exit,
         Err(problem) => unreadable(&args.source.shown(), &problem),
