@@ -35,7 +35,7 @@ use serde::Serialize;
 use tokio::sync::{broadcast, oneshot};
 
 use checkpoint::Commitments;
-use keeper::Sleep;
+use keeper::{Held, Sleep};
 use tally::Tally;
 use writer::Log;
 
@@ -109,6 +109,10 @@ struct State {
     /// What must be said once the log can be written again.
     owed: Owed,
     stop: bool,
+    /// Somebody syncs the file without holding the state.
+    syncing: bool,
+    /// How often lines were lost: what was written before the last time may not be on the disk.
+    losses: u64,
     /// What the thread is doing, so that it is only woken when it must be.
     sleep: Sleep,
     /// The last line of the last checkpoint, and when that was.
@@ -154,6 +158,8 @@ type Source = Box<dyn Fn() -> Commitments + Send + Sync>;
 struct Shared {
     state: Mutex<State>,
     work: Condvar,
+    /// Tells those who wait for their turn to sync that it may have come.
+    turn: Condvar,
     lines: broadcast::Sender<Arc<str>>,
     path: PathBuf,
     settings: Settings,
@@ -220,11 +226,14 @@ impl Audit {
             synced_in: Duration::ZERO,
             checkpoint: found.closing.map(Arc::from),
             stop: false,
+            syncing: false,
+            losses: 0,
             sleep: Sleep::Awake,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
+            turn: Condvar::new(),
             lines,
             path: path.clone(),
             settings,
@@ -366,8 +375,8 @@ impl Audit {
     pub fn view(&self) -> AuditView {
         let mut state = self.shared.lock();
         if state.failed.is_none() && !state.log.is_in_place() {
-            // Should that fail, the state says so.
-            let _ = self.shared.relocate(&mut state);
+            // Should that fail, the state says so, here as elsewhere.
+            state = self.shared.relocate(state).0;
         }
         AuditView {
             ok: state.failed.is_none(),
@@ -408,11 +417,11 @@ impl Audit {
     /// # Errors
     /// [`AuditError::Unavailable`]; nothing is accepted until there can be a new file.
     pub fn reopen(&self) -> Result<(), AuditError> {
-        let mut state = self.shared.lock();
+        let state = self.shared.lock();
         if state.log.is_in_place() {
             return Ok(());
         }
-        self.shared.relocate(&mut state)
+        self.shared.relocate(state).1
     }
 }
 
@@ -507,11 +516,21 @@ impl Shared {
     }
 
     /// The file is not where it was: goes on in a new one.
-    fn relocate(&self, state: &mut State) -> Result<(), AuditError> {
-        if let Err(problem) = (self.settings.sync)(&state.log.file()) {
-            state.owed.abandon = true;
-            return Err(self.fail(state, &problem));
-        }
+    fn relocate<'s>(&'s self, state: Held<'s>) -> (Held<'s>, Result<(), AuditError>) {
+        let mut state = self.await_turn(state);
+        let moved = if let Some(problem) = &state.failed {
+            Err(AuditError::Unavailable(problem.clone()))
+        } else if state.log.is_in_place() {
+            Ok(())
+        } else {
+            self.follow(&mut state)
+        };
+        (state, moved)
+    }
+
+    /// The same, in one's turn to sync.
+    fn follow(&self, state: &mut State) -> Result<(), AuditError> {
+        self.sync_held(state)?;
         let last = state.log.settled();
         let begun = state.log.begin();
         let said = begun.and_then(|()| {
@@ -529,6 +548,38 @@ impl Shared {
             }
             Err(problem) => Err(self.fail(state, &problem)),
         }
+    }
+
+    /// Waits until nobody syncs. The system tells of a lost write once only: two syncs at a time,
+    /// and the one that is told nothing would vouch for what the other one lost.
+    fn await_turn<'s>(&'s self, mut state: Held<'s>) -> Held<'s> {
+        while state.syncing {
+            state = self
+                .turn
+                .wait(state)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        state
+    }
+
+    /// Syncs what was written while the state is held, in one's turn.
+    fn sync_held(&self, state: &mut State) -> Result<(), AuditError> {
+        match (self.settings.sync)(&state.log.file()) {
+            Ok(()) => {
+                let settled = state.log.settled();
+                state.log.synced(settled);
+                Ok(())
+            }
+            Err(problem) => Err(self.lose(state, &problem)),
+        }
+    }
+
+    /// Notes that a sync failed. The kernel may have dropped what it could not write, and says so
+    /// once: this file is done with.
+    fn lose(&self, state: &mut State, problem: &std::io::Error) -> AuditError {
+        state.owed.abandon = true;
+        state.losses += 1;
+        self.fail(state, problem)
     }
 
     fn fail(&self, state: &mut State, problem: &std::io::Error) -> AuditError {

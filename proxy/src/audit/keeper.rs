@@ -85,8 +85,12 @@ impl Shared {
         if state.failed.is_some() {
             return state;
         }
-        if !state.log.is_in_place() && self.relocate(&mut state).is_err() {
-            return state;
+        if !state.log.is_in_place() {
+            let moved;
+            (state, moved) = self.relocate(state);
+            if moved.is_err() {
+                return state;
+            }
         }
         if self.write(&mut state).is_err() {
             return state;
@@ -110,30 +114,42 @@ impl Shared {
         self.lock()
     }
 
-    /// Syncs what was written, while others may go on adding.
+    /// Syncs what was written, while others may go on adding. One at a time syncs, until what came of
+    /// it is noted.
     pub(super) fn make_durable<'s>(
         &'s self,
         state: Held<'s>,
     ) -> (Held<'s>, Result<(), AuditError>) {
+        let losses = state.losses;
+        let mut state = self.await_turn(state);
+        let problem = match &state.failed {
+            Some(problem) => Some(problem.clone()),
+            None if state.losses != losses => Some("a sync failed meanwhile".to_owned()),
+            None => None,
+        };
+        if let Some(problem) = problem {
+            return (state, Err(AuditError::Unavailable(problem)));
+        }
+        // Not those of before: the file may be another one. What a former one held was synced when
+        // it was closed, or is counted as lost.
         let (file, upto) = (state.log.file(), state.log.settled());
+        state.syncing = true;
         drop(state);
         let begun = Instant::now();
+        let turn = Turn(self);
         let synced = (self.settings.sync)(&file);
         let took = begun.elapsed();
         let mut state = self.lock();
         state.synced_in = took;
-        match synced {
+        let result = match synced {
             Ok(()) => {
                 state.log.synced(upto);
-                (state, Ok(()))
+                Ok(())
             }
-            Err(problem) => {
-                // The kernel may have dropped what it could not write: this file is done with.
-                state.owed.abandon = true;
-                let problem = self.fail(&mut state, &problem);
-                (state, Err(problem))
-            }
-        }
+            Err(problem) => Err(self.lose(&mut state, &problem)),
+        };
+        turn.end(&mut state);
+        (state, result)
     }
 
     /// Writes a checkpoint and begins a new file when that is due.
@@ -147,12 +163,13 @@ impl Shared {
         if full || self.until_checkpoint(&state) == Some(Duration::ZERO) {
             state = self.check(state, false);
         }
-        if full && state.failed.is_none() {
-            let begun = match self.write(&mut state) {
-                Ok(()) => (settings.sync)(&state.log.file()).and_then(|()| state.log.begin()),
-                Err(_) => return state,
-            };
-            if let Err(problem) = begun {
+        if full {
+            state = self.await_turn(state);
+            // Failures have been noted in the state.
+            if self.write(&mut state).is_ok()
+                && self.sync_held(&mut state).is_ok()
+                && let Err(problem) = state.log.begin()
+            {
                 state.owed.abandon = true;
                 self.fail(&mut state, &problem);
             }
@@ -311,6 +328,7 @@ impl Shared {
             }
             state = self.sleep(state, Sleep::Awake, Some(left));
         }
+        state = self.await_turn(state);
         if state.log.has_room() {
             match self.recover(&mut state) {
                 Ok(()) => {
@@ -356,7 +374,11 @@ impl Shared {
             state.log.push(&mut not_sent(id))?;
         }
         state.log.write()?;
-        (self.settings.sync)(&state.log.file())?;
+        if let Err(problem) = (self.settings.sync)(&state.log.file()) {
+            state.owed.abandon = true;
+            state.losses += 1;
+            return Err(problem);
+        }
         let settled = state.log.settled();
         state.log.synced(settled);
         Ok(())
@@ -374,6 +396,28 @@ fn not_sent(id: &str) -> Record {
 
 /// Without its thread the log accepts nothing: a panic must not leave waiters waiting.
 struct Fuse<'s>(&'s Shared);
+
+/// One's turn to sync.
+struct Turn<'s>(&'s Shared);
+
+impl Turn<'_> {
+    fn end(self, state: &mut State) {
+        state.syncing = false;
+        self.0.turn.notify_all();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_> {
+    /// Only while a panic unwinds.
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        let problem = std::io::Error::other("a sync did not end");
+        self.0.lose(&mut state, &problem);
+        state.syncing = false;
+        self.0.turn.notify_all();
+    }
+}
 
 /// Those who shared the last sync, and what it took.
 #[derive(Debug, Default)]

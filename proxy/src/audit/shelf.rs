@@ -207,7 +207,10 @@ impl Shared {
         self.lock().log.first()
     }
 
-    fn record_durably(&self, mut record: policy::record::Record) -> Result<(), AuditError> {
+    pub(super) fn record_durably(
+        &self,
+        mut record: policy::record::Record,
+    ) -> Result<(), AuditError> {
         let mut state = self.lock();
         self.number(&mut state, &mut record)?;
         self.write(&mut state)?;

@@ -822,3 +822,90 @@ async fn an_overlong_line_is_kept_by_compression_and_named_by_readers() {
         "{report}"
     );
 }
+
+/// A disk that tells of a lost write once, as Linux does: to the sync that meets it.
+#[derive(Default)]
+struct Forgetful {
+    /// The next sync waits until this is taken away, and then fails.
+    held: std::sync::atomic::AtomicBool,
+    /// Syncs that have begun.
+    begun: std::sync::atomic::AtomicUsize,
+    /// Syncs under way, and the most that were at one time.
+    busy: std::sync::atomic::AtomicUsize,
+    most: std::sync::atomic::AtomicUsize,
+}
+
+impl Forgetful {
+    fn sync(&self, first: usize) -> std::io::Result<()> {
+        use std::sync::atomic::Ordering::SeqCst;
+        let number = self.begun.fetch_add(1, SeqCst);
+        let busy = self.busy.fetch_add(1, SeqCst) + 1;
+        self.most.fetch_max(busy, SeqCst);
+        let fails = self.held.load(SeqCst) && number == first;
+        while fails && self.held.load(SeqCst) {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.busy.fetch_sub(1, SeqCst);
+        if fails {
+            return Err(std::io::Error::other("lost what was written"));
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_told_durable_by_a_sync_beside_one_that_failed() {
+    use std::sync::atomic::Ordering::SeqCst;
+    for other in ["shelf", "reopen", "control"] {
+        let (_keep, path) = directory();
+        let disk = Arc::new(Forgetful::default());
+        let told = Arc::clone(&disk);
+        let audit = Arc::new(
+            Audit::open_with(
+                &path,
+                Settings {
+                    sync: Arc::new(move |_| told.sync(0)),
+                    ..Settings::default()
+                },
+            )
+            .unwrap(),
+        );
+        disk.held.store(other != "control", SeqCst);
+        let first = {
+            let audit = Arc::clone(&audit);
+            tokio::spawn(async move { audit.append_durable(record("first")).await })
+        };
+        if other == "control" {
+            first.await.unwrap().unwrap();
+            audit.shared.record_durably(record("second")).unwrap();
+            continue;
+        }
+        until("the first sync is under way", || {
+            disk.begun.load(SeqCst) == 1
+        });
+        let second = {
+            let (audit, path) = (Arc::clone(&audit), path.clone());
+            std::thread::spawn(move || {
+                if other == "shelf" {
+                    audit.shared.record_durably(record("second"))
+                } else {
+                    std::fs::rename(path.join(FILE), path.join("moved")).unwrap();
+                    audit.reopen()
+                }
+            })
+        };
+        // The second one has come as far as it comes: a line of its own, or the rename.
+        until("the second has begun", || match other {
+            "shelf" => audit.view().seq == 2,
+            _ => !path.join(FILE).exists(),
+        });
+        // Without turns it would sync now; with turns it cannot, however long this is.
+        std::thread::sleep(Duration::from_millis(50));
+        disk.held.store(false, SeqCst);
+        assert!(first.await.unwrap().is_err(), "{other}");
+        assert!(second.join().unwrap().is_err(), "{other}");
+        assert_eq!(disk.most.load(SeqCst), 1, "{other}");
+        until("the log recovers", || audit.view().ok);
+        audit.append_durable(record("after")).await.unwrap();
+    }
+}
