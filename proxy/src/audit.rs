@@ -213,8 +213,11 @@ impl Audit {
                 path: path.display().to_string(),
             })?;
         let file = writer::open_file(directory).map_err(failed)?;
+        // Of what is only in a file whose name is lost, nothing would be left.
+        (settings.sync_directory)(&lock).map_err(failed)?;
         let found = recovery::recover(&file, &path)?;
-        let log = Log::new(path.clone(), lock, file, found.at);
+        let names = Arc::clone(&settings.sync_directory);
+        let log = Log::new(path.clone(), lock, names, file, found.at);
         let (lines, _) = broadcast::channel(BROADCAST_LINES);
         let state = State {
             checked: (log.seq(), Instant::now()),

@@ -17,11 +17,11 @@ fn kills() {
     crate::outage::kill_loop(rounds());
 }
 
-/// Two hundred with ten rounds.
+/// Two hundred with twenty rounds.
 #[test]
 fn kills_under_load() {
     let rounds = rounds();
-    crate::outage::kill_under_load(if rounds > 1 { 20 * rounds } else { 1 });
+    crate::outage::kill_under_load(if rounds > 1 { 10 * rounds } else { 1 });
 }
 
 #[test]

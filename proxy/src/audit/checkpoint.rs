@@ -8,6 +8,7 @@
 //! head 5e1d…
 //! time 2026-11-30T08:00:00.123456Z
 //! closing no
+//! every 10000 60
 //! policy default 9f86…
 //! boundary 11ab…
 //! refused destination_not_listed 12
@@ -40,6 +41,30 @@ pub struct Commitments {
     pub refused: BTreeMap<String, u64>,
     /// How many packets the kernel boundary refused, by uid.
     pub refused_packets: BTreeMap<String, u64>,
+    /// How often checkpoints are written.
+    pub interval: Option<Interval>,
+}
+
+/// How often checkpoints are written: after so many lines, or so long after the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Interval {
+    /// Lines.
+    pub lines: u64,
+    /// The time, in whole seconds rounded up.
+    pub seconds: u64,
+}
+
+impl Interval {
+    /// What a statement says of it.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().find_map(|line| line.strip_prefix("every "))?;
+        let (lines, seconds) = line.split_once(' ')?;
+        Some(Self {
+            lines: lines.parse().ok()?,
+            seconds: seconds.parse().ok()?,
+        })
+    }
 }
 
 /// What a statement says about the log.
@@ -65,6 +90,9 @@ impl Statement {
             "{TITLE}\nseq {}\nhead {}\ntime {time}\nclosing {closing}\n",
             self.seq, self.head
         );
+        if let Some(Interval { lines, seconds }) = commitments.interval {
+            let _ = writeln!(text, "every {lines} {seconds}");
+        }
         for (profile, hash) in commitments.policies.iter().take(MOST_LINES) {
             let _ = writeln!(text, "policy {} {}", word(profile), word(hash));
         }
@@ -140,6 +168,10 @@ mod tests {
             boundary: "\"".repeat(9_000_000),
             refused: many(3000).collect(),
             refused_packets: many(65_536).collect(),
+            interval: Some(Interval {
+                lines: 1,
+                seconds: 2,
+            }),
         };
         let statement = Statement {
             seq: 12,
@@ -149,6 +181,7 @@ mod tests {
         let text = statement.text("2026-11-30T08:00:00Z", &commitments);
         let line = serde_json::to_string(&text).unwrap();
         assert!(line.len() < super::super::segment::LINE_BYTES_MAX - 64 * 1024);
+        assert_eq!(Interval::parse(&text), commitments.interval);
         assert!(text.ends_with("left-out refused-packets 64536\n"), "{text}");
         assert_eq!(Statement::parse(&text), Some(statement));
     }
@@ -165,6 +198,7 @@ mod tests {
             boundary: "external:\nclosing no".to_owned(),
             refused: [("path_not_allowed".to_owned(), 3)].into(),
             refused_packets: [("231072".to_owned(), 4)].into(),
+            interval: None,
         };
         let text = statement.text("2026-11-30T08:00:00Z", &commitments);
         assert_eq!(Statement::parse(&text), Some(statement));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use policy::Code;
 use policy::record::{Checkpoint, LogFact, Record, RecordKind, Verdict};
 
-use super::checkpoint::{Commitments, Statement};
+use super::checkpoint::{Commitments, Interval, Statement};
 use super::{AuditError, Owed, Shared, State, WRITTEN_WITHIN, event, new_id, now};
 
 /// How often a failed log is tried again.
@@ -207,6 +207,11 @@ impl Shared {
         let refused = state.tally.refused.iter();
         let refused = refused.map(|(code, count)| ((*code).to_owned(), *count));
         commitments.refused.extend(refused);
+        let every = self.settings.checkpoint_every;
+        commitments.interval = Some(Interval {
+            lines: self.settings.checkpoint_records,
+            seconds: every.as_secs() + u64::from(every.subsec_nanos() > 0),
+        });
         let statement = Statement {
             seq: state.log.seq(),
             head: state.log.head(),
@@ -356,6 +361,7 @@ impl Shared {
         if state.owed.abandon || moved {
             state.log.begin()?;
         }
+        state.log.name()?;
         let former = state.failed.clone().unwrap_or_default();
         let mut what = format!("the audit log can be written again after: {former}");
         let fact = if state.owed.abandon {

@@ -13,6 +13,8 @@ use super::chain::LineHash;
 use super::segment;
 use super::writer::Position;
 
+/// So many ends that were cut at one place are kept.
+const MOST_TORN: u32 = 1000;
 /// Read backwards in pieces of this size.
 const PIECE: u64 = 64 * 1024;
 
@@ -148,15 +150,7 @@ fn first_line(file: &File, len: u64) -> std::io::Result<Option<u64>> {
 
 /// Copies the incomplete end into `audit.jsonl.OFFSET.torn`.
 fn set_aside(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<PathBuf> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(format!(".{from}.torn"));
-    let aside = PathBuf::from(aside);
-    let mut kept = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(&aside)?;
+    let (aside, mut kept) = aside(path, from)?;
     let mut at = from;
     while at < to {
         let piece = read_piece(file, at, to.min(at + PIECE))?;
@@ -164,7 +158,36 @@ fn set_aside(file: &File, path: &Path, from: u64, to: u64) -> std::io::Result<Pa
         at += u64::try_from(piece.len()).map_err(std::io::Error::other)?;
     }
     kept.sync_data()?;
+    // The end is about to be cut off the log.
+    File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(aside)
+}
+
+/// A new file for an incomplete end. One of that name may be there from an earlier crash: it stays.
+fn aside(path: &Path, from: u64) -> std::io::Result<(PathBuf, File)> {
+    let mut number = 0;
+    loop {
+        let mut name = path.as_os_str().to_owned();
+        name.push(match number {
+            0 => format!(".{from}.torn"),
+            _ => format!(".{from}-{number}.torn"),
+        });
+        let name = PathBuf::from(name);
+        let made = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&name);
+        match made {
+            Ok(file) => return Ok((name, file)),
+            Err(problem)
+                if problem.kind() == std::io::ErrorKind::AlreadyExists && number < MOST_TORN =>
+            {
+                number += 1;
+            }
+            Err(problem) => return Err(problem),
+        }
+    }
 }
 
 fn read_piece(file: &File, from: u64, to: u64) -> std::io::Result<Vec<u8>> {

@@ -31,6 +31,8 @@ pub struct Settings {
     /// Closed files are kept so long.
     pub keep_for: Option<Duration>,
     pub(super) sync: Sync,
+    /// Makes the names in a directory durable.
+    pub(super) sync_directory: Sync,
 }
 
 impl Default for Settings {
@@ -46,6 +48,7 @@ impl Default for Settings {
             keep_bytes: None,
             keep_for: None,
             sync: Arc::new(File::sync_data),
+            sync_directory: Arc::new(File::sync_all),
         }
     }
 }

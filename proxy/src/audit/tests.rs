@@ -187,7 +187,13 @@ fn what_could_not_be_written_leaves_its_number_and_the_chain_to_the_next() {
         first: 1,
     };
     let lock = writer::lock_directory(&path).unwrap().unwrap();
-    let mut log = Log::new(path.join(FILE), lock, full, at);
+    let mut log = Log::new(
+        path.join(FILE),
+        lock,
+        Settings::default().sync_directory,
+        full,
+        at,
+    );
     log.push(&mut record("refused")).unwrap();
     log.push(&mut record("refused")).unwrap();
     assert!(log.write().is_err());
@@ -903,9 +909,126 @@ async fn nobody_is_told_durable_by_a_sync_beside_one_that_failed() {
         std::thread::sleep(Duration::from_millis(50));
         disk.held.store(false, SeqCst);
         assert!(first.await.unwrap().is_err(), "{other}");
-        assert!(second.join().unwrap().is_err(), "{other}");
+        // Whoever follows a rotation may come after the recovery; a record is lost either way.
+        let second = second.join().unwrap();
+        assert!(other == "reopen" || second.is_err(), "{other}");
         assert_eq!(disk.most.load(SeqCst), 1, "{other}");
         until("the log recovers", || audit.view().ok);
         audit.append_durable(record("after")).await.unwrap();
     }
+}
+
+#[test]
+fn a_log_whose_name_cannot_be_made_durable_does_not_open_and_recovers_once_it_can() {
+    use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    let (_keep, path) = directory();
+    let fails = Arc::new(AtomicBool::new(true));
+    let settings = || {
+        let fails = Arc::clone(&fails);
+        Settings {
+            sync_directory: Arc::new(move |directory| match fails.load(SeqCst) {
+                true => Err(std::io::Error::other("no names today")),
+                false => directory.sync_all(),
+            }),
+            ..Settings::default()
+        }
+    };
+    let refused = Audit::open_with(&path, settings());
+    assert!(matches!(refused, Err(AuditError::Open { .. })));
+    fails.store(false, SeqCst);
+    let audit = Audit::open_with(&path, settings()).unwrap();
+    audit.append(record("a")).unwrap();
+    // The new file is there when its directory fails.
+    fails.store(true, SeqCst);
+    std::fs::rename(path.join(FILE), path.join("moved")).unwrap();
+    assert!(audit.reopen().is_err());
+    assert!(path.join(FILE).exists() && !audit.view().ok);
+    assert!(audit.append(record("refused")).is_err());
+    fails.store(false, SeqCst);
+    until("the log recovers", || audit.view().ok);
+    audit.append(record("b")).unwrap();
+    drop(audit);
+    let text = std::fs::read_to_string(path.join(FILE)).unwrap();
+    assert!(
+        text.contains("no names today") && text.contains("\"id\":\"b\""),
+        "{text}"
+    );
+}
+
+#[test]
+fn what_a_rotation_put_in_the_place_of_the_log_is_taken_or_set_aside() {
+    for (what, there) in [
+        ("nothing", None),
+        ("empty", Some("")),
+        ("full", Some("theirs\n")),
+    ] {
+        let (_keep, path) = directory();
+        let audit = Audit::open(&path).unwrap();
+        audit.append(record("a")).unwrap();
+        std::fs::rename(path.join(FILE), path.join("moved")).unwrap();
+        if let Some(text) = there {
+            std::fs::write(path.join(FILE), text).unwrap();
+        }
+        audit.reopen().unwrap();
+        audit.append(record("b")).unwrap();
+        drop(audit);
+        assert_eq!(ids(&path).last().unwrap().1, "b", "{what}");
+        let mode = std::fs::metadata(path.join(FILE)).unwrap().permissions();
+        assert_eq!(mode.mode() & 0o777, 0o600, "{what}");
+        let aside = path.join(format!("{FILE}.1-0.aside"));
+        assert_eq!(aside.exists(), what == "full", "{what}");
+        if what == "full" {
+            assert_eq!(std::fs::read_to_string(aside).unwrap(), "theirs\n");
+        }
+    }
+    // What a link leads to is never written.
+    let (_keep, path) = directory();
+    let audit = Audit::open(&path).unwrap();
+    std::fs::write(path.join("other"), "").unwrap();
+    std::fs::remove_file(path.join(FILE)).unwrap();
+    std::os::unix::fs::symlink("other", path.join(FILE)).unwrap();
+    audit.reopen().unwrap();
+    audit.append(record("b")).unwrap();
+    assert_eq!(std::fs::metadata(path.join("other")).unwrap().len(), 0);
+}
+
+#[test]
+fn an_end_that_was_set_aside_before_stays() {
+    let (_keep, path) = directory();
+    for end in ["first", "second"] {
+        drop(Audit::open(&path).unwrap());
+        std::fs::write(path.join(FILE), end).unwrap();
+        drop(Audit::open(&path).unwrap());
+    }
+    let kept = |name: &str| std::fs::read_to_string(path.join(format!("{FILE}.{name}"))).unwrap();
+    assert_eq!(kept("0.torn"), "first");
+    assert_eq!(kept("0-1.torn"), "second");
+}
+
+/// Files that were closed and compressed between two looks have other inodes; the numbers remain.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_follower_goes_on_by_number_over_files_that_were_compressed_meanwhile() {
+    let (_keep, path) = directory();
+    let audit = shelved(&path, |_| {});
+    audit.append_durable(record("before")).await.unwrap();
+    let mut follower = Follower::at_end(&path.join(FILE)).unwrap();
+    for number in 0..90 {
+        let record = record(&number.to_string());
+        audit.append_durable(record).await.unwrap();
+    }
+    until("closed files are compressed", || {
+        let files = segment::list(&path).unwrap();
+        files.len() > 4 && compressed(&path) == files.len() - 1
+    });
+    let last = audit.view().seq;
+    let mut seqs: Vec<u64> = Vec::new();
+    until("the last line is seen", || {
+        let lines = follower.poll().unwrap();
+        let records = lines
+            .iter()
+            .map(|line| serde_json::from_str::<Record>(line).unwrap());
+        seqs.extend(records.map(|record| record.seq));
+        seqs.last() >= Some(&last)
+    });
+    assert_eq!(seqs, (2..=*seqs.last().unwrap()).collect::<Vec<_>>());
 }

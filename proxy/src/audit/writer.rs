@@ -1,9 +1,9 @@
 //! One file, whole lines only, each chained to the one before. What counts as written moves after a
 //! complete line; half a line from a full disk is cut off again before the next one.
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{Error, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use policy::record::Record;
 use super::FILE;
 use super::chain::{self, LineHash};
 use super::segment;
+use super::settings::Sync;
 
 /// Space that must be free before a failed log is tried again, so that it does not recover for the
 /// length of one short line.
@@ -22,6 +23,8 @@ const ROOM_BYTES: u64 = 16 * 1024;
 const AHEAD_BYTES: u64 = 1024 * 1024;
 /// A line is shorter than [`segment::LINE_BYTES_MAX`] with the members that chain it.
 const UNSEALED_BYTES_MAX: usize = segment::LINE_BYTES_MAX - 512;
+/// So many things are set aside behind one line.
+const MOST_ASIDE: u32 = 1000;
 /// A buffer that grew beyond this is not kept.
 const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -42,6 +45,10 @@ pub(super) struct Log {
     path: PathBuf,
     /// The directory, locked.
     directory: File,
+    /// Makes the directory's names durable.
+    sync_names: Sync,
+    /// The file's name may not be on the disk.
+    unnamed: bool,
     file: Arc<File>,
     /// Device and inode of the file, if they could be had.
     identity: Option<(u64, u64)>,
@@ -61,10 +68,18 @@ pub(super) struct Log {
 }
 
 impl Log {
-    pub(super) fn new(path: PathBuf, directory: File, file: File, at: Position) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        directory: File,
+        sync_names: Sync,
+        file: File,
+        at: Position,
+    ) -> Self {
         Self {
             path,
             directory,
+            sync_names,
+            unnamed: false,
             identity: file.metadata().ok().as_ref().map(identity),
             file: Arc::new(file),
             at,
@@ -201,7 +216,8 @@ impl Log {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        match nix::sys::statvfs::fstatvfs(&*self.file) {
+        // Of the directory, where a new file is begun: the present one may have been moved elsewhere.
+        match nix::sys::statvfs::statvfs(self.folder()) {
             // Where the file system does not say, the probe's own write will.
             Err(_) => true,
             Ok(space) => {
@@ -213,6 +229,19 @@ impl Log {
         }
     }
 
+    fn folder(&self) -> &Path {
+        self.path.parent().unwrap_or(Path::new("."))
+    }
+
+    /// Makes the name of the file durable, if that is still to be done.
+    pub(super) fn name(&mut self) -> std::io::Result<()> {
+        if self.unnamed {
+            (self.sync_names)(&self.directory)?;
+            self.unnamed = false;
+        }
+        Ok(())
+    }
+
     /// Whether the path names the open file.
     pub(super) fn is_in_place(&self) -> bool {
         let named = std::fs::symlink_metadata(&self.path).ok();
@@ -222,7 +251,7 @@ impl Log {
     /// Goes on in a new, empty file. The present one, if it is still in its place, becomes a closed
     /// segment.
     pub(super) fn begin(&mut self) -> std::io::Result<()> {
-        let folder = self.path.parent().unwrap_or(Path::new("."));
+        let folder = self.folder();
         let mut other = None;
         if !is_same(&self.directory, folder)? {
             // The former directory was moved away; this one has its name now. The former stays
@@ -236,7 +265,7 @@ impl Log {
         }
         if self.is_in_place() {
             if self.at.len == 0 && !self.torn {
-                return Ok(());
+                return self.name();
             }
             let closed = folder.join(segment::name(self.at.first));
             if std::fs::symlink_metadata(&closed).is_ok() {
@@ -244,11 +273,11 @@ impl Log {
             }
             std::fs::rename(&self.path, closed)?;
         }
-        let file = create_file(&self.path)?;
+        let file = begin_file(&self.path, self.settled.0)?;
         if let Some(other) = other {
             self.directory = other;
         }
-        self.directory.sync_all()?;
+        // From here on it is this log's file, also if its name cannot be made durable yet.
         self.identity = file.metadata().ok().as_ref().map(identity);
         self.file = Arc::new(file);
         self.at.len = 0;
@@ -256,7 +285,8 @@ impl Log {
         self.begun = Instant::now();
         self.torn = false;
         self.ahead = 0;
-        Ok(())
+        self.unnamed = true;
+        self.name()
     }
 }
 
@@ -286,6 +316,45 @@ pub(super) fn lock_directory(folder: &Path) -> std::io::Result<Option<File>> {
 /// Opens `audit.jsonl` in a directory, or makes it.
 pub(super) fn open_file(folder: &Path) -> std::io::Result<File> {
     options().create(true).open(folder.join(FILE))
+}
+
+/// A new, empty file at the path. Who moved the former one away may have put one there: an empty one
+/// that is ours is taken, any other thing but a directory is set aside.
+fn begin_file(path: &Path, last: u64) -> std::io::Result<File> {
+    let problem = match create_file(path) {
+        Err(problem) if problem.kind() == std::io::ErrorKind::AlreadyExists => problem,
+        created => return created,
+    };
+    let there = std::fs::symlink_metadata(path)?;
+    if there.is_dir() {
+        // No rotation does that: somebody must look.
+        return Err(problem);
+    }
+    let own = there.uid() == nix::unistd::geteuid().as_raw() && there.nlink() == 1;
+    if there.is_file() && own && there.len() == 0 {
+        let file = options().open(path)?;
+        // Nobody else is to read the log, whatever mode it was made with.
+        file.set_permissions(Permissions::from_mode(0o600))?;
+        return Ok(file);
+    }
+    let aside = (0..MOST_ASIDE)
+        .map(|number| {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".{last}-{number}.aside"));
+            PathBuf::from(name)
+        })
+        .find(|name| {
+            std::fs::symlink_metadata(name)
+                .is_err_and(|problem| problem.kind() == std::io::ErrorKind::NotFound)
+        })
+        .ok_or_else(|| Error::other(format!("{} is in the way", path.display())))?;
+    std::fs::rename(path, &aside)?;
+    tracing::warn!(
+        "what was at {} is no file of this log: it is set aside as {}",
+        path.display(),
+        aside.display()
+    );
+    create_file(path)
 }
 
 fn create_file(path: &Path) -> std::io::Result<File> {

@@ -229,6 +229,8 @@ fn commitments(policies: &Policies, boundary: &Boundary) -> Commitments {
             Source::Status(path) => refusals::counted(path),
             Source::External(_) => std::collections::BTreeMap::new(),
         },
+        // The log knows it.
+        interval: None,
     }
 }
 

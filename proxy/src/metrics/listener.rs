@@ -12,7 +12,7 @@ use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::render;
 use crate::control::custody::Custody;
@@ -27,7 +27,7 @@ const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// Serves until it is dropped.
 pub async fn serve(listener: TcpListener, uids: Vec<u32>, custody: Arc<Custody>) {
-    let (places, uids) = (Arc::new(Semaphore::new(MOST)), Arc::new(uids));
+    let places = Places::default();
     loop {
         let (stream, peer) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -38,16 +38,45 @@ pub async fn serve(listener: TcpListener, uids: Vec<u32>, custody: Arc<Custody>)
                 continue;
             }
         };
-        let Ok(place) = Arc::clone(&places).try_acquire_owned() else {
+        // Strangers have places of their own, so that they cannot take those of the others.
+        let allowed = is_listed(&stream, peer, &uids);
+        let Some(place) = places.take(allowed) else {
             continue;
         };
-        let (custody, uids) = (Arc::clone(&custody), Arc::clone(&uids));
+        let custody = Arc::clone(&custody);
         tokio::spawn(async move {
-            let allowed = is_listed(&stream, peer, &uids);
             // Whoever takes longer is let go.
             let _ = tokio::time::timeout(PATIENCE, connection(stream, allowed, custody)).await;
             drop(place);
         });
+    }
+}
+
+/// Connections at one time, of those who are listed and of those who are not.
+struct Places {
+    listed: Arc<Semaphore>,
+    strangers: Arc<Semaphore>,
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        let places = || Arc::new(Semaphore::new(MOST));
+        Self {
+            listed: places(),
+            strangers: places(),
+        }
+    }
+}
+
+impl Places {
+    /// A place among one's like, if there is one.
+    fn take(&self, listed: bool) -> Option<OwnedSemaphorePermit> {
+        let places = if listed {
+            &self.listed
+        } else {
+            &self.strangers
+        };
+        Arc::clone(places).try_acquire_owned().ok()
     }
 }
 
@@ -102,4 +131,20 @@ fn answer(request: &Request<Incoming>, allowed: bool, custody: &Custody) -> Resp
         .headers_mut()
         .insert(http::header::CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strangers_take_no_place_of_those_who_are_listed() {
+        let places = Places::default();
+        let strangers: Vec<_> = (0..100).map_while(|_| places.take(false)).collect();
+        assert_eq!(strangers.len(), MOST, "they are bounded too");
+        let listed: Vec<_> = (0..100).map_while(|_| places.take(true)).collect();
+        assert_eq!(listed.len(), MOST);
+        drop(strangers);
+        assert!(places.take(true).is_none() && places.take(false).is_some());
+    }
 }

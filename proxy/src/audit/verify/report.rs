@@ -74,6 +74,8 @@ pub struct Report {
     pub checkpoints: u64,
     /// How many of them carry a signature that was found good.
     pub signed: u64,
+    /// How many of them carry none, where a key was given.
+    pub unsigned: u64,
     /// The last line that a good signature vouches for.
     pub signed_up_to: Seq,
     /// How many anchors were found in the log.
@@ -96,6 +98,7 @@ impl Default for Report {
             open: Vec::new(),
             checkpoints: 0,
             signed: 0,
+            unsigned: 0,
             signed_up_to: 0,
             anchors: 0,
             notes: Vec::new(),
@@ -150,6 +153,17 @@ impl fmt::Display for Report {
                 ", {signed} with a good signature, up to line {}",
                 self.signed_up_to
             )?,
+        }
+        if self.unsigned > 0 {
+            write!(f, "\nunsigned     {} checkpoints", self.unsigned)?;
+        }
+        // The signed checkpoint is a line itself.
+        let unsigned = self.last.saturating_sub(self.signed_up_to + 1);
+        if self.signed > 0 && unsigned > 0 {
+            write!(
+                f,
+                "\nunsigned     {unsigned} lines after the last signature"
+            )?;
         }
         if self.anchors > 0 {
             write!(f, "\nanchors      {} found in the log", self.anchors)?;

@@ -331,6 +331,71 @@ fn a_signed_log_is_vouched_for_by_its_own_key_and_by_no_other() {
     assert!(!check_with(&public).intact);
 }
 
+#[test]
+fn with_a_key_a_log_that_nothing_signs_is_not_intact_nor_is_one_with_a_long_unsigned_end() {
+    let (keep, folder) = log();
+    let (key, public) = signer(keep.path());
+    let public = crate::openpgp::PublicKey::load(&public).unwrap();
+    let judge = |text: &str, signature: &str| signing::judge(&public, text, signature);
+    let with_key = |live: bool| {
+        let arguments = Check {
+            key: Some(&judge),
+            live,
+            ..Check::default()
+        };
+        verify(&segment::list(&folder).unwrap(), &arguments).unwrap()
+    };
+    let event = |time: &str| Record::new(RecordKind::Event, "x", time);
+    // No checkpoint at all, since it is being written: nothing is signed, and nothing unsigned.
+    let audit = Audit::open(&folder).unwrap();
+    audit.append(event("")).unwrap();
+    let report = with_key(true);
+    assert!(!report.intact && report.checkpoints == 0, "{report}");
+    assert!(
+        report.to_string().contains("vouches for any line"),
+        "{report}"
+    );
+    drop(audit);
+    std::fs::remove_dir_all(&folder).unwrap();
+
+    let settings = |signer| Settings {
+        signer,
+        checkpoint_records: 4,
+        ..Settings::default()
+    };
+    for (lines, last, intact) in [
+        (2, "2026-11-30T08:01:00Z", true),
+        (12, "2026-11-30T08:00:00Z", false),
+        (2, "2026-11-30T08:30:00Z", false),
+    ] {
+        let audit = Audit::open_with(&folder, settings(Some(key.clone()))).unwrap();
+        audit.append(event("2026-11-30T08:00:00Z")).unwrap();
+        drop(audit);
+        assert!(with_key(false).intact, "control");
+        // Goes on without the key, and without a checkpoint.
+        let unsigned = Settings {
+            checkpoint_records: u64::MAX,
+            checkpoint_every: Duration::from_secs(3600),
+            ..Settings::default()
+        };
+        let audit = Audit::open_with(&folder, unsigned).unwrap();
+        for line in 0..lines {
+            let time = if line + 1 == lines {
+                last
+            } else {
+                "2026-11-30T08:00:00Z"
+            };
+            audit.append(event(time)).unwrap();
+        }
+        let report = with_key(true);
+        assert_eq!(report.intact, intact, "{lines} to {last}: {report}");
+        let shown = format!("unsigned     {lines} lines");
+        assert!(report.to_string().contains(&shown), "{report}");
+        drop(audit);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
+
 /// The signature verifies with the real gpg, which knows nothing of this program.
 #[test]
 fn gpg_verifies_a_checkpoint_and_refuses_a_changed_one() {

@@ -8,8 +8,14 @@ use super::report::{End, Report};
 use super::{Anchors, Check};
 use crate::audit::Seq;
 use crate::audit::chain::{self, LineHash};
-use crate::audit::checkpoint::Statement;
+use crate::audit::checkpoint::{Interval, Statement};
 use crate::audit::segment::{Line, Segment};
+
+/// How often checkpoints are written where the last one does not say.
+const USUAL: Interval = Interval {
+    lines: 10_000,
+    seconds: 60,
+};
 
 /// What the log itself says about lines that are not there.
 #[derive(Debug, Default)]
@@ -31,7 +37,10 @@ pub(super) struct Walk<'c> {
     explained: Explained,
     closed: bool,
     torn: bool,
-    unsigned: u64,
+    /// What the last good signature says of the next one.
+    interval: Interval,
+    /// When the first line after it was written, and the last one.
+    tail: Option<(String, String)>,
 }
 
 impl<'c> Walk<'c> {
@@ -45,7 +54,8 @@ impl<'c> Walk<'c> {
             explained: Explained::default(),
             closed: false,
             torn: false,
-            unsigned: 0,
+            interval: USUAL,
+            tail: None,
         }
     }
 
@@ -176,6 +186,10 @@ impl<'c> Walk<'c> {
     }
 
     fn content(&mut self, file: &str, number: u64, record: &Record) {
+        match &mut self.tail {
+            Some((_, last)) => last.clone_from(&record.time),
+            None => self.tail = Some((record.time.clone(), record.time.clone())),
+        }
         match record.kind {
             RecordKind::Request => {
                 self.open.insert(record.id.clone(), record.seq);
@@ -242,13 +256,15 @@ impl<'c> Walk<'c> {
             return;
         };
         let Some(signature) = &checkpoint.signature else {
-            self.unsigned += 1;
+            self.report.unsigned += 1;
             return;
         };
         match key(&checkpoint.statement, signature) {
             Ok(()) => {
                 self.report.signed += 1;
                 self.report.signed_up_to = seq - 1;
+                self.interval = Interval::parse(&checkpoint.statement).unwrap_or(USUAL);
+                self.tail = None;
             }
             Err(problem) => self.report.find(
                 file,
@@ -281,15 +297,51 @@ impl<'c> Walk<'c> {
         }
         self.beginning();
         self.elsewhere();
-        if self.check.key.is_some() && self.unsigned > 0 {
-            let problem = format!("{} checkpoints carry no signature", self.unsigned);
-            self.report.find("", 0, problem);
+        if self.check.key.is_some() {
+            self.vouched();
         }
         let mut open: Vec<(Seq, String)> =
             self.open.into_iter().map(|(id, seq)| (seq, id)).collect();
         open.sort_unstable();
         self.report.open = open.into_iter().map(|(_, id)| id).collect();
         self.report
+    }
+
+    /// Whether signatures by the key vouch for the log, up to what may be waiting for the next one.
+    fn vouched(&mut self) {
+        if self.report.unsigned > 0 {
+            let problem = format!("{} checkpoints carry no signature", self.report.unsigned);
+            self.report.find("", 0, problem);
+        }
+        if self.report.signed == 0 {
+            let problem = "no signature by this key vouches for any line";
+            self.report.find("", 0, problem);
+            return;
+        }
+        // The last signed checkpoint is a line itself. A checkpoint may come late: once more the
+        // interval is no sign of anything.
+        let lines = self
+            .report
+            .last
+            .saturating_sub(self.report.signed_up_to + 1);
+        let time = |text: &str| text.parse::<jiff::Timestamp>().ok();
+        let seconds = self.tail.as_ref().and_then(|(first, last)| {
+            let took = time(last)?.duration_since(time(first)?).as_secs();
+            u64::try_from(took).ok()
+        });
+        let Interval {
+            lines: most,
+            seconds: long,
+        } = self.interval;
+        if lines > most.saturating_mul(2) || seconds.unwrap_or(0) > long.saturating_mul(2) + 1 {
+            let problem = format!(
+                "the last {lines} lines, over {} s, carry no signature, though one was to come \
+                 after {most} lines or {long} s: they were added without the key, or the gate was \
+                 killed before each checkpoint",
+                seconds.unwrap_or(0)
+            );
+            self.report.find("", 0, problem);
+        }
     }
 
     /// A log that does not begin with line 1 must say why.
