@@ -171,6 +171,7 @@ async fn carry(
         websocket,
         meter,
         going,
+        place,
     } = allowed;
     let gate = &channel.gate;
     let mut line = record(channel, RecordKind::Request, id, &parts, Some(&policy));
@@ -200,7 +201,7 @@ async fn carry(
             "the operator must make room for the audit log; the gate recovers by itself",
         ));
     }
-    let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going);
+    let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going, place);
     let wish = match parts.version {
         _ if websocket => Wish::OnlyHttp1,
         Version::HTTP_2 if !policy.policy.opens_websocket(&route) => Wish::Http2,

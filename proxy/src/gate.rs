@@ -57,6 +57,7 @@ pub struct Gate {
     pub names: Names,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
+    exchanges: Arc<Mutex<Doors>>,
     flood: Flood,
     away: Arc<Semaphore>,
     instance: u32,
@@ -100,6 +101,7 @@ impl Gate {
             boundary: parts.boundary,
             tls,
             doors: Arc::default(),
+            exchanges: Arc::default(),
             flood: Flood::default(),
             away: Arc::new(Semaphore::new(MOST_AWAY)),
             instance,
@@ -168,20 +170,19 @@ impl Gate {
     /// Lets one more connection of `owner` in, unless it or the gate has too many already.
     pub fn admit(&self, owner: &Arc<str>) -> Option<Admission> {
         let limits = &self.config.limits;
-        let mut doors = self.doors.lock().unwrap_or_else(PoisonError::into_inner);
-        if doors.total >= limits.connections {
-            return None;
-        }
-        let count = doors.by_owner.entry(Arc::clone(owner)).or_insert(0);
-        if *count >= limits.connections_per_run {
-            return None;
-        }
-        *count += 1;
-        doors.total += 1;
-        Some(Admission {
-            doors: Arc::clone(&self.doors),
-            owner: Arc::clone(owner),
-        })
+        Doors::enter(
+            &self.doors,
+            owner,
+            limits.connections,
+            limits.connections_per_run,
+        )
+    }
+
+    /// Lets one more exchange of `owner` begin, unless it has too many under way. Connections do not
+    /// bound them: one of HTTP/2 carries many, and each may need a connection of its own upstream.
+    pub fn begin(&self, owner: &Arc<str>) -> Option<Admission> {
+        let most = self.config.limits.exchanges_per_run;
+        Doors::enter(&self.exchanges, owner, usize::MAX, most)
     }
 }
 
@@ -191,7 +192,29 @@ struct Doors {
     total: usize,
 }
 
-/// One admitted connection; leaving is dropping.
+impl Doors {
+    /// One more of `owner`, unless there are `most` or it has `most_of_one`.
+    fn enter(
+        doors: &Arc<Mutex<Self>>,
+        owner: &Arc<str>,
+        most: usize,
+        most_of_one: usize,
+    ) -> Option<Admission> {
+        let mut inside = doors.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_one = inside.by_owner.get(owner).copied().unwrap_or_default();
+        if inside.total >= most || of_one >= most_of_one {
+            return None;
+        }
+        inside.by_owner.insert(Arc::clone(owner), of_one + 1);
+        inside.total += 1;
+        Some(Admission {
+            doors: Arc::clone(doors),
+            owner: Arc::clone(owner),
+        })
+    }
+}
+
+/// One admitted connection, or one exchange under way; leaving is dropping.
 #[derive(Debug)]
 pub struct Admission {
     doors: Arc<Mutex<Doors>>,

@@ -79,6 +79,7 @@ where
             () = pulse.stopped(idle) => {}
             () = forbidden(&gate, &client, &live) => {}
             () = unproven(&gate, &live) => {}
+            () = live.stuck() => {}
         }
     });
     tokio::select! {

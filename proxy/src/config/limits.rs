@@ -14,6 +14,9 @@ pub struct Limits {
     pub connections: usize,
     /// `connections_per_run` (256): client connections open at once of one run or one uid.
     pub connections_per_run: usize,
+    /// `exchanges_per_run` (512): requests under way at once of one run or one uid, on all its
+    /// connections together.
+    pub exchanges_per_run: usize,
     /// `runs` (1024): runs open at once.
     pub runs: usize,
     /// `lease_seconds` (3600): the longest lease a peer may ask for.
@@ -75,6 +78,7 @@ impl Default for Limits {
             leaf_cache: 1024,
             connections: 4096,
             connections_per_run: 256,
+            exchanges_per_run: 512,
             runs: 1024,
             lease: Duration::from_secs(3600),
             head_bytes: 64 * 1024,
@@ -130,6 +134,13 @@ impl Limits {
             1,
             1 << 16,
             &mut limits.connections_per_run,
+        );
+        count(
+            &mut section,
+            "exchanges_per_run",
+            1,
+            1 << 20,
+            &mut limits.exchanges_per_run,
         );
         count(&mut section, "runs", 1, 1 << 16, &mut limits.runs);
         seconds(&mut section, "lease_seconds", &mut limits.lease);

@@ -9,7 +9,7 @@ use policy::{Code, Refusal};
 
 use super::body::Meter;
 use super::live::GoingOn;
-use crate::gate::Gate;
+use crate::gate::{Admission, Gate};
 use crate::scrub::Reflected;
 
 /// An open record.
@@ -20,17 +20,26 @@ pub struct Ending {
     started: Instant,
     meter: Arc<Meter>,
     going: Option<GoingOn>,
+    /// Held until nothing of the exchange is left.
+    _place: Admission,
 }
 
 impl Ending {
     /// `record` is the response line so far, `meter` counts both bodies.
-    pub fn new(gate: Arc<Gate>, record: Record, meter: Arc<Meter>, going: GoingOn) -> Self {
+    pub fn new(
+        gate: Arc<Gate>,
+        record: Record,
+        meter: Arc<Meter>,
+        going: GoingOn,
+        place: Admission,
+    ) -> Self {
         Self {
             gate,
             record: Some(Box::new(record)),
             started: Instant::now(),
             meter,
             going: Some(going),
+            _place: place,
         }
     }
 

@@ -16,6 +16,7 @@ use super::live::GoingOn;
 use super::{Channel, malformed};
 use crate::classify;
 use crate::framing::Fault;
+use crate::gate::Admission;
 use crate::inject::Injection;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
 use crate::policies::LoadedPolicy;
@@ -55,6 +56,8 @@ pub(super) struct Allowed {
     pub(super) websocket: bool,
     pub(super) meter: Arc<Meter>,
     pub(super) going: GoingOn,
+    /// Its place among what its asker has under way.
+    pub(super) place: Admission,
 }
 
 /// Everything before the record: nothing here resolves, dials or sends. Reading a body takes as long
@@ -65,6 +68,8 @@ pub(super) async fn judge(
     body: &mut Incoming,
     known: &mut Known,
 ) -> Result<Allowed, No> {
+    let place = channel.gate.begin(channel.client.owner());
+    let place = place.ok_or_else(too_many)?;
     size(channel, parts)?;
     classify::inside(parts, channel.scheme, &channel.authority)?;
     let websocket = classify::upgrade(parts, channel.scheme)?;
@@ -92,8 +97,9 @@ pub(super) async fn judge(
                 let going = channel
                     .live
                     .permitted(parts, &route, &permit, &facts, websocket, &meter);
-                // A policy that came in between has not seen this request among what is going on.
-                if !Arc::ptr_eq(&policy, &channel.client.policy(gate)?) {
+                // A policy that came in between has not seen this request among what is going on, and
+                // nor has the loss of the boundary.
+                if !Arc::ptr_eq(&policy, &in_force(channel, known)?) {
                     continue;
                 }
                 return Ok(Allowed {
@@ -105,6 +111,7 @@ pub(super) async fn judge(
                     websocket,
                     meter,
                     going,
+                    place,
                 });
             }
             Decision::Refuse(refusal) => return Err(No { refusal, push }),
@@ -179,6 +186,14 @@ fn is_grpc(parts: &Parts) -> bool {
     let kind = kind.map(HeaderValue::as_bytes).unwrap_or_default();
     kind.strip_prefix(b"application/grpc")
         .is_some_and(|rest| !rest.starts_with(b"-web"))
+}
+
+fn too_many() -> Refusal {
+    Refusal::new(
+        Code::LimitReached,
+        "too many requests are under way at once",
+        "wait for the answers to some of them, and ask again",
+    )
 }
 
 fn late() -> Refusal {

@@ -4,19 +4,32 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Uri};
 use policy::credential::CredentialName;
 use policy::{Decision, Facts, Permit, Route, Routing};
+use tokio::sync::Notify;
 
 use super::body::Meter;
 use crate::classify;
 use crate::policies::LoadedPolicy;
 
+/// What was cut ends at once unless its client does not read: the HTTP library does not look at a body
+/// then. The whole connection ends after this long.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// What is going on on a connection by permits.
 #[derive(Debug, Clone, Default)]
-pub struct Live(Arc<Mutex<Going>>);
+pub struct Live(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    going: Mutex<Going>,
+    /// Something was cut.
+    cut: Notify,
+}
 
 #[derive(Debug, Default)]
 struct Going {
@@ -61,7 +74,7 @@ impl Live {
     pub fn cut_forbidden(&self, policy: &LoadedPolicy) {
         for entry in self.going().on.values() {
             if !entry.permitted.still(policy) {
-                entry.meter.cut();
+                self.cut(entry);
             }
         }
     }
@@ -72,9 +85,32 @@ impl Live {
         for entry in self.going().on.values_mut() {
             let moved = entry.meter.sent().wrapping_add(entry.meter.received());
             if moved == entry.seen && !entry.meter.is_waiting() {
-                entry.meter.cut();
+                self.cut(entry);
             }
             entry.seen = moved.wrapping_add(u64::from(entry.meter.is_waiting()));
+        }
+    }
+
+    fn cut(&self, entry: &Entry) {
+        entry.meter.cut();
+        self.0.cut.notify_one();
+    }
+
+    /// Ends when something that was cut goes on nevertheless, because its client reads nothing. Only
+    /// the end of the connection ends that.
+    pub async fn stuck(&self) {
+        loop {
+            self.0.cut.notified().await;
+            let cut: Vec<u64> = {
+                let going = self.going();
+                let cut = going.on.iter().filter(|(_, entry)| entry.meter.is_cut());
+                cut.map(|(id, _)| *id).collect()
+            };
+            tokio::time::sleep(PATIENCE).await;
+            let going = self.going();
+            if cut.iter().any(|id| going.on.contains_key(id)) {
+                return;
+            }
         }
     }
 
@@ -119,7 +155,7 @@ impl Live {
     }
 
     fn going(&self) -> MutexGuard<'_, Going> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.going.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -17,6 +17,7 @@ mod minted;
 mod minted_answers;
 mod modern;
 mod names;
+mod pressure;
 mod reflected;
 mod stand;
 mod tls;

@@ -320,6 +320,14 @@ impl Client {
         }
     }
 
+    /// Another user of the same connection.
+    pub(crate) fn clone_of_http2(&self) -> Self {
+        match self {
+            Self::Http2(sender) => Self::Http2(sender.clone()),
+            Self::Http1(_) => panic!("HTTP/2 was agreed on"),
+        }
+    }
+
     pub(crate) fn is_http2(&self) -> bool {
         matches!(self, Self::Http2(_))
     }

@@ -1,0 +1,99 @@
+//! What one asker can pile up, and what a cut must reach: a client that reads nothing, an upstream that
+//! answers nobody.
+
+use std::time::Duration;
+
+use http::StatusCode;
+use http_body_util::BodyExt;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::HOST;
+use super::modern::{Client, Modern, full};
+use super::stand::{get, until};
+
+const BOTH: &[&str] = &["h2", "http/1.1"];
+const OLD: &[&str] = &["http/1.1"];
+
+#[tokio::test]
+async fn requests_under_way_are_counted_over_all_connections_of_an_asker() {
+    let upstream = Modern::start(HOST, BOTH).await;
+    let limits = "idle_timeout_seconds = 60\nexchanges_per_run = 3";
+    let stand = upstream.stand_with_limits(&upstream.policy(HOST, ""), limits);
+    let mut many = Client::open(&stand, 1500, HOST, BOTH).await;
+    let mut other = Client::open(&stand, 1500, HOST, OLD).await;
+    let mut somebody_else = Client::open(&stand, 1501, HOST, BOTH).await;
+    let mut same = many.clone_of_http2();
+    let mut bodies = Vec::new();
+    for client in [&mut many, &mut same, &mut other] {
+        let request = client.request("GET", HOST, "/v1/hang");
+        let answer = client.send(request.body(full(Vec::new())).unwrap()).await;
+        let mut body = answer.unwrap().into_body();
+        assert_eq!(
+            body.frame().await.unwrap().unwrap().into_data().unwrap(),
+            "first"
+        );
+        bodies.push(body);
+    }
+    let (status, fields, _) = many.get(HOST, "/v1/x").await;
+    assert_eq!(status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(fields["x-portcullis-code"], "limit_reached");
+    assert_eq!(stand.refusals(), ["limit_reached"]);
+    let (status, _, _) = somebody_else.get(HOST, "/v1/x").await;
+    assert_eq!(status, StatusCode::OK, "control: another asker");
+    drop(bodies.remove(0));
+    until("the end of one is on record", || {
+        stand.audit().iter().any(|line| {
+            line["kind"] == "response" && line["reason"] == "cut before the end"
+        })
+    })
+    .await;
+    let (status, _, _) = many.get(HOST, "/v1/x").await;
+    assert_eq!(status, StatusCode::OK, "a place that was left is free");
+}
+
+/// A client that keeps its connection alive and reads nothing of its answers.
+#[tokio::test]
+async fn a_cut_reaches_an_answer_that_its_client_does_not_read() {
+    let upstream = Modern::start(HOST, BOTH).await;
+    let policy = upstream.policy(HOST, "");
+    let forbidding = policy.replace("/v1/**", "/v2/**");
+    let ends = |stand: &super::stand::Stand| {
+        let log = stand.audit();
+        let end = log.iter().find(|line| line["kind"] == "response").cloned();
+        end.map(|line| line["reason"].clone())
+    };
+    for window in [0, 1000] {
+        let stand = upstream.stand(&policy);
+        let tls = stand.tunnel_offering(1500, HOST, BOTH).await.unwrap();
+        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .initial_stream_window_size(window)
+            .keep_alive_interval(Duration::from_millis(50))
+            .keep_alive_while_idle(true)
+            .handshake(TokioIo::new(tls))
+            .await
+            .unwrap();
+        let connection = tokio::spawn(connection);
+        let request = http::Request::get(format!("https://{HOST}/v1/large"));
+        let answer = sender.send_request(request.body(full(Vec::new())).unwrap());
+        let answer = answer.await.unwrap();
+        assert_eq!(answer.status(), StatusCode::OK);
+        assert_eq!(ends(&stand), None, "control: it goes on");
+        stand.reload(&forbidding);
+        until("the cut is on record", || ends(&stand).is_some()).await;
+        assert_eq!(ends(&stand).unwrap(), "cut before the end");
+        until("the connection ends", || connection.is_finished()).await;
+        drop(answer);
+    }
+    let stand = upstream.stand(&policy);
+    let mut tls = stand.tunnel_offering(1500, HOST, OLD).await.unwrap();
+    let request = get(HOST, "/v1/large");
+    tls.write_all(request.as_bytes()).await.unwrap();
+    assert_eq!(tls.read_u8().await.unwrap(), b'H');
+    assert_eq!(ends(&stand), None, "control: it goes on");
+    stand.reload(&forbidding);
+    until("the cut is on record", || ends(&stand).is_some()).await;
+    assert_eq!(ends(&stand).unwrap(), "cut before the end");
+}
