@@ -192,12 +192,24 @@ impl Upstream {
         if let Some(speaks) = self.known.get(&place) {
             return Ok(speaks);
         }
-        let _turn = self.known.turn(&place).await;
-        if let Some(speaks) = self.known.get(&place) {
+        self.in_time(self.ask(route, &place, owner)).await
+    }
+
+    async fn ask(
+        &self,
+        route: &Route,
+        place: &Place,
+        owner: &Arc<str>,
+    ) -> Result<Speaks, UpstreamError> {
+        let turn = self.known.turn(owner, place).await?;
+        if let Some(speaks) = self.known.get(place) {
             return Ok(speaks);
         }
         let key = Key::unused(owner, route);
-        let connection = self.connect(route, &key, Offer::Both).await?;
+        let connection = match self.connect(route, &key, Offer::Both).await {
+            Ok(connection) => connection,
+            Err(error) => return Err(turn.failed(error)),
+        };
         let speaks = if connection.is_http2() {
             Speaks::Http2
         } else {
@@ -205,6 +217,17 @@ impl Upstream {
         };
         self.pool.put(key, connection);
         Ok(speaks)
+    }
+
+    /// Waiting for a turn and then for a connection takes no longer than a connection may.
+    async fn in_time<T>(
+        &self,
+        connecting: impl Future<Output = Result<T, UpstreamError>>,
+    ) -> Result<T, UpstreamError> {
+        let patience = self.settings.connect_timeout + self.settings.handshake_timeout;
+        timeout(patience, connecting)
+            .await
+            .unwrap_or(Err(UpstreamError::Late))
     }
 
     /// What to offer for a request with this wish, by what is known of the upstream.

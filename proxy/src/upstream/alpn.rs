@@ -1,5 +1,5 @@
 //! What upstreams speak, as their last TLS handshakes said. Only so much is remembered, and for a
-//! while only.
+//! while only. Whose requests want to know it at once take turns; nobody waits for another asker.
 
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
@@ -11,6 +11,7 @@ use policy::Route;
 use policy::authority::Authority;
 use tokio::sync::OwnedMutexGuard;
 
+use super::UpstreamError;
 use super::verify::Trust;
 
 /// What an upstream speaks.
@@ -42,17 +43,28 @@ impl Place {
     }
 }
 
-#[derive(Debug, Default)]
-struct Entry {
-    known: Option<(Speaks, Instant)>,
-    /// Held by whoever finds out.
-    turn: Arc<tokio::sync::Mutex<()>>,
+/// When the last attempt failed, and how.
+type Failure = Option<(Instant, Arc<UpstreamError>)>;
+
+/// The turn of one request, which others of the same asker wait for.
+#[derive(Debug)]
+pub(super) struct Turn(OwnedMutexGuard<Failure>);
+
+impl Turn {
+    /// Tells those who wait now that it has failed, so that they need not find out one by one.
+    pub(super) fn failed(mut self, error: UpstreamError) -> UpstreamError {
+        let error = Arc::new(error);
+        *self.0 = Some((Instant::now(), Arc::clone(&error)));
+        UpstreamError::Shared(error)
+    }
 }
 
 /// The memory.
 #[derive(Debug)]
 pub(super) struct Known {
-    places: Mutex<LruCache<Place, Entry>>,
+    places: Mutex<LruCache<Place, (Speaks, Instant)>>,
+    /// Held by whoever finds out.
+    turns: Mutex<LruCache<(Arc<str>, Place), Arc<tokio::sync::Mutex<Failure>>>>,
     keep: Duration,
 }
 
@@ -62,36 +74,43 @@ impl Known {
         let most = NonZeroUsize::new(most).unwrap_or(NonZeroUsize::MIN);
         Self {
             places: Mutex::new(LruCache::new(most)),
+            turns: Mutex::new(LruCache::new(most)),
             keep,
         }
     }
 
     pub(super) fn get(&self, place: &Place) -> Option<Speaks> {
         let mut places = self.places();
-        let (speaks, since) = places.get(place)?.known?;
+        let (speaks, since) = *places.get(place)?;
         (since.elapsed() < self.keep).then_some(speaks)
     }
 
     pub(super) fn learn(&self, place: &Place, speaks: Speaks) {
         let mut places = self.places();
-        let entry = places.get_or_insert_mut(place.clone(), Entry::default);
         // An upstream that refused HTTP/1.1 is not known better by what it chose of both.
-        let only = matches!(entry.known, Some((Speaks::OnlyHttp2, _))) && speaks == Speaks::Http2;
+        let only = matches!(places.peek(place), Some((Speaks::OnlyHttp2, _))) && speaks == Speaks::Http2;
         let speaks = if only { Speaks::OnlyHttp2 } else { speaks };
-        entry.known = Some((speaks, Instant::now()));
+        places.put(place.clone(), (speaks, Instant::now()));
     }
 
-    /// One at a time finds out what is spoken there; the others wait and read.
-    pub(super) async fn turn(&self, place: &Place) -> OwnedMutexGuard<()> {
+    /// One request of an asker at a time finds out what is spoken there; its others wait and read.
+    ///
+    /// # Errors
+    /// What another one heard while this one waited.
+    pub(super) async fn turn(&self, owner: &Arc<str>, place: &Place) -> Result<Turn, UpstreamError> {
+        let since = Instant::now();
         let turn = {
-            let mut places = self.places();
-            let entry = places.get_or_insert_mut(place.clone(), Entry::default);
-            Arc::clone(&entry.turn)
+            let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(turns.get_or_insert((Arc::clone(owner), place.clone()), Arc::default))
         };
-        turn.lock_owned().await
+        let turn = turn.lock_owned().await;
+        match &*turn {
+            Some((at, error)) if *at >= since => Err(UpstreamError::Shared(Arc::clone(error))),
+            Some(_) | None => Ok(Turn(turn)),
+        }
     }
 
-    fn places(&self) -> MutexGuard<'_, LruCache<Place, Entry>> {
+    fn places(&self) -> MutexGuard<'_, LruCache<Place, (Speaks, Instant)>> {
         self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

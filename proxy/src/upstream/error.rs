@@ -1,6 +1,7 @@
 //! Why an upstream could not be used, and how an agent hears of it.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use policy::{Code, Refusal, Route};
 use rustls::AlertDescription;
@@ -51,6 +52,10 @@ pub enum UpstreamError {
     UnsolicitedUpgrade,
     #[error("the upstream did not answer in time")]
     Timeout,
+    #[error("no connection came about in time")]
+    Late,
+    #[error("another request of the same asker failed while this one waited for it")]
+    Shared(#[source] Arc<UpstreamError>),
     #[error("the permit is for another authority than the route")]
     WrongPermit,
 }
@@ -59,6 +64,9 @@ impl UpstreamError {
     /// The refusal that the agent reads: fixed texts, nothing of the request and nothing of the
     /// credential.
     pub fn refusal(&self, route: &Route) -> Refusal {
+        if let Self::Shared(error) = self {
+            return error.refusal(route);
+        }
         let authority = route.authority();
         let (code, sentence, remedy) = match self {
             Self::NoResolver | Self::Resolve(_) | Self::NoAddress => (
@@ -84,7 +92,7 @@ impl UpstreamError {
             Self::TlsSettings(_) | Self::CaFile { .. } | Self::ServerName | Self::Tls(_) => {
                 return self.tls_refusal(authority);
             }
-            Self::TlsTimeout | Self::Timeout => (
+            Self::TlsTimeout | Self::Timeout | Self::Late => (
                 Code::UpstreamTimeout,
                 format!("{authority} did not answer in time"),
                 "this is not a policy decision: try again later",
@@ -94,7 +102,8 @@ impl UpstreamError {
                 format!("{authority} broke the connection or the protocol"),
                 "this is not a policy decision: try again later",
             ),
-            Self::WrongPermit => (
+            // The former is what it shares.
+            Self::Shared(_) | Self::WrongPermit => (
                 Code::GateFailed,
                 "the gate's own check failed".to_owned(),
                 "report this with the audit id",

@@ -54,6 +54,11 @@ impl Key {
         }
     }
 
+    /// Whose requests it is for.
+    pub(super) fn owner(&self) -> &Arc<str> {
+        &self.owner
+    }
+
     /// How the far end must prove itself.
     pub(super) fn trust(&self) -> &Trust {
         &self.trust

@@ -10,7 +10,7 @@ use hyper::body::{Body, Incoming};
 use policy::{Permit, Route};
 use tokio::sync::Notify;
 
-use super::alpn::Place;
+use super::alpn::{Place, Turn};
 use super::connection::{Connection, Sender};
 use super::pool::Key;
 use super::verify::Offer;
@@ -51,7 +51,7 @@ impl Upstream {
         for tries in 1.. {
             let (mut connection, reused) = match kept.take() {
                 Some(connection) => (connection, true),
-                None => (self.fresh(route, &key, wish).await?, false),
+                None => (self.in_time(self.fresh(route, &key, wish)).await?, false),
             };
             if reused && !is_ready(&mut connection).await {
                 continue;
@@ -92,17 +92,22 @@ impl Upstream {
         wish: Wish,
     ) -> Result<Connection, UpstreamError> {
         // Requests that come at once wait for one connection that all of them can use.
-        let _turn = match self.offer(route, wish) {
+        let turn = match self.offer(route, wish) {
             Offer::Http1 => None,
             Offer::Both => {
-                let turn = self.known.turn(&Place::of(route)).await;
+                let turn = self.known.turn(key.owner(), &Place::of(route)).await?;
                 if let Some(shared) = self.pool.take(key, Offer::Both) {
                     return Ok(shared);
                 }
-                Some(turn)
+                // It may have turned out that there is nothing to share.
+                Some(turn).filter(|_| self.offer(route, wish) == Offer::Both)
             }
         };
-        let connection = self.open(route, key, wish).await?;
+        // The turn is held until the connection can be shared.
+        let connection = match self.open(route, key, wish).await {
+            Ok(connection) => connection,
+            Err(error) => return Err(failed(turn, error)),
+        };
         match connection.share() {
             Some(shared) => {
                 self.pool.put(key.clone(), connection);
@@ -189,6 +194,13 @@ impl Upstream {
                 }
             }
         }
+    }
+}
+
+fn failed(turn: Option<Turn>, error: UpstreamError) -> UpstreamError {
+    match turn {
+        Some(turn) => turn.failed(error),
+        None => error,
     }
 }
 

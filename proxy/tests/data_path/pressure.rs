@@ -1,6 +1,8 @@
 //! What one asker can pile up, and what a cut must reach: a client that reads nothing, an upstream that
 //! answers nobody.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use http::StatusCode;
@@ -96,4 +98,68 @@ async fn a_cut_reaches_an_answer_that_its_client_does_not_read() {
     stand.reload(&forbidding);
     until("the cut is on record", || ends(&stand).is_some()).await;
     assert_eq!(ends(&stand).unwrap(), "cut before the end");
+}
+
+/// Accepts connections and says nothing on them; how many there were.
+async fn silent() -> (std::net::SocketAddr, Arc<AtomicUsize>) {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let dialled = Arc::<AtomicUsize>::default();
+    let count = Arc::clone(&dialled);
+    tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((stream, _)) = listener.accept().await {
+            kept.push(stream);
+            count.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    (address, dialled)
+}
+
+#[tokio::test]
+async fn an_upstream_that_says_nothing_is_found_out_once_for_all_who_wait() {
+    let upstream = Modern::start(HOST, BOTH).await;
+    let (address, dialled) = silent().await;
+    let policy = upstream.policy(HOST, "");
+    let dead = policy.replace(&upstream.address.to_string(), &address.to_string());
+    let limits = "handshake_timeout_seconds = 2\nconnect_timeout_seconds = 2";
+    let stand = upstream.stand_with_limits(&dead, limits);
+    let client = Client::open(&stand, 1500, HOST, &["h2"]).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for _ in 0..40 {
+        let mut one = client.clone_of_http2();
+        tasks.spawn(async move { one.get(HOST, "/v1/x").await });
+    }
+    for (status, fields, _) in tasks.join_all().await {
+        assert_eq!(status, StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(fields["x-portcullis-code"], "upstream_timeout");
+    }
+    let tried = dialled.load(Ordering::SeqCst);
+    assert!((1..=4).contains(&tried), "dialled {tried} times");
+    stand.reload(&policy);
+    let (status, _, _) = client.clone_of_http2().get(HOST, "/v1/x").await;
+    assert_eq!(status, StatusCode::OK, "control: one that answers");
+}
+
+#[tokio::test]
+async fn nobody_waits_for_what_another_asker_finds_out() {
+    let upstream = Modern::start(HOST, BOTH).await;
+    let (address, dialled) = silent().await;
+    let policy = upstream.policy(HOST, "");
+    let dead = policy.replace(&upstream.address.to_string(), &address.to_string());
+    let stand = upstream.stand_with_limits(&dead, "handshake_timeout_seconds = 60");
+    let mut waiting = tokio::task::JoinSet::new();
+    for (uid, before) in [(1500, 0), (1501, 1)] {
+        assert_eq!(dialled.load(Ordering::SeqCst), before);
+        let mut client = Client::open(&stand, uid, HOST, &["h2"]).await;
+        for _ in 0..2 {
+            let mut one = client.clone_of_http2();
+            waiting.spawn(async move { one.get(HOST, "/v1/x").await });
+        }
+        until("it dials", || dialled.load(Ordering::SeqCst) > before).await;
+        assert!(client.is_http2());
+        let (status, _, _) = client.get(HOST, "/v2/x").await;
+        assert_eq!(status, StatusCode::FORBIDDEN, "control: judged meanwhile");
+    }
+    assert_eq!(dialled.load(Ordering::SeqCst), 2, "one for each asker");
 }
