@@ -232,17 +232,21 @@ fn with_parameter(uri: &Uri, parameter: &str, value: &str) -> Option<Uri> {
         path.len() + query.len() + parameter.len() + value.len() + 4,
     ));
     target.push_str(path);
-    let mut mark = '?';
-    for pair in query.split(['&', ';']).filter(|pair| !pair.is_empty()) {
-        let name = pair.split('=').next().unwrap_or_default();
-        if same_parameter(name, parameter) {
-            continue;
+    // As the client wrote it: to a server that does not split there, a `;` belongs to a value.
+    let mut mark = None;
+    for pair in query.split_inclusive(['&', ';']) {
+        let bare = pair.strip_suffix(['&', ';']).unwrap_or(pair);
+        let behind = if pair.ends_with(';') { ';' } else { '&' };
+        let name = bare.split('=').next().unwrap_or_default();
+        if !bare.is_empty() && !same_parameter(name, parameter) {
+            target.push(mark.unwrap_or('?'));
+            target.push_str(bare);
+            mark = Some(behind);
+        } else if behind == '&' {
+            mark = mark.map(|_| '&');
         }
-        target.push(mark);
-        target.push_str(pair);
-        mark = '&';
     }
-    target.push(mark);
+    target.push(mark.map_or('?', |_| '&'));
     target.push_str(parameter);
     target.push('=');
     target.push_str(value);
@@ -342,6 +346,18 @@ mod tests {
                 "/v1?a=1&key=S3cret",
                 "{mine}"
             );
+        }
+        for (sent, passed) in [
+            ("a=1;b=2", "a=1;b=2"),
+            ("q=x;y&z=1", "q=x;y&z=1"),
+            ("key=x;b=2", "b=2"),
+            ("a=1;key=x;b=2", "a=1;b=2"),
+            ("a=1&key=x;b=2", "a=1&b=2"),
+            ("a=1;key=x&b=2", "a=1&b=2"),
+            ("a=1;", "a=1"),
+        ] {
+            let passed = format!("/v1?{passed}&key=S3cret");
+            assert_eq!(set(&format!("/v1?{sent}")), passed, "{sent}");
         }
         assert_eq!(set("/v1?monkey=1&keys=2"), "/v1?monkey=1&keys=2&key=S3cret");
     }
