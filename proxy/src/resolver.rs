@@ -34,14 +34,25 @@ const STREAMS: usize = 64;
 const SILENCE: Duration = Duration::from_secs(10);
 /// Questions of one uid within a second; what comes beyond is not answered.
 const PACE: u32 = 1000;
-/// Uids that are counted apart.
+/// Uids, and sockets, that are counted apart.
 const MOST_ASKERS: usize = 1024;
+
+/// Whose questions are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Asker {
+    Socket(SocketAddr),
+    Uid(u32),
+    /// Whoever is not counted apart.
+    Others,
+}
 
 /// What all entrances of the resolver share.
 #[derive(Debug, Default)]
 pub struct Resolver {
     addresses: Mutex<Addresses>,
-    paces: Mutex<HashMap<Option<u32>, (Instant, u32)>>,
+    paces: Mutex<HashMap<Asker, (Instant, u32)>>,
+    /// The same for sockets, of which one uid may have many.
+    socket_paces: Mutex<HashMap<Asker, (Instant, u32)>>,
 }
 
 /// Both sockets of one address.
@@ -67,22 +78,32 @@ impl Sockets {
     }
 }
 
-/// Answers on one address until the task is dropped.
+/// Answers on one address until the task is dropped or one of its sockets is of no use any more.
 pub async fn serve(gate: Arc<Gate>, resolver: Arc<Resolver>, sockets: Sockets) {
-    tokio::join!(
-        datagrams(&gate, &resolver, &sockets.datagrams),
-        streams(&gate, &resolver, &sockets.streams)
-    );
+    tokio::select! {
+        () = datagrams(&gate, &resolver, &sockets.datagrams) => {}
+        () = streams(&gate, &resolver, &sockets.streams) => {}
+    }
 }
 
 /// One question after the other: more than that is a flood, which the kernel drops.
 async fn datagrams(gate: &Gate, resolver: &Resolver, socket: &UdpSocket) {
     let mut buffer = vec![0; 4096];
     loop {
-        // The kernel tells of a client that is gone as an error of this socket.
-        let Ok((length, peer)) = socket.recv_from(&mut buffer).await else {
-            continue;
+        let (length, peer) = match socket.recv_from(&mut buffer).await {
+            Ok(received) => received,
+            // So the kernel tells of a client that is gone.
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => continue,
+            Err(error) if entrance::is_dead(&error) => return entrance::gone(&error),
+            Err(error) => {
+                entrance::pause(&error).await;
+                continue;
+            }
         };
+        // Finding out who asks is the dearest part of an answer, so that sockets are counted first.
+        if !resolver.has_patience(Asker::Socket(peer), Instant::now()) {
+            continue;
+        }
         let packet = buffer.get(..length).unwrap_or_default();
         let owner = identify::udp_peer(peer);
         if let Some(answer) = resolver.answer(gate, packet, owner, true) {
@@ -108,6 +129,7 @@ async fn streams(gate: &Arc<Gate>, resolver: &Arc<Resolver>, listener: &TcpListe
                     drop(place);
                 });
             }
+            Err(error) if entrance::is_dead(&error) => return entrance::gone(&error),
             Err(error) => entrance::pause(&error).await,
         }
     }
@@ -156,7 +178,8 @@ impl Resolver {
         owner: Result<u32, IdentifyError>,
         datagram: bool,
     ) -> Option<Vec<u8>> {
-        if !self.has_patience(owner.as_ref().ok().copied(), Instant::now()) {
+        let asker = owner.as_ref().map_or(Asker::Others, |uid| Asker::Uid(*uid));
+        if !self.has_patience(asker, Instant::now()) {
             return None;
         }
         match dns::read(packet) {
@@ -200,17 +223,18 @@ impl Resolver {
     }
 
     /// Counts one question; whether its asker may still ask within this second.
-    fn has_patience(&self, uid: Option<u32>, now: Instant) -> bool {
-        let mut paces = self.paces.lock().unwrap_or_else(PoisonError::into_inner);
+    fn has_patience(&self, asker: Asker, now: Instant) -> bool {
+        let paces = match asker {
+            Asker::Socket(_) => &self.socket_paces,
+            Asker::Uid(_) | Asker::Others => &self.paces,
+        };
+        let mut paces = paces.lock().unwrap_or_else(PoisonError::into_inner);
         if paces.len() >= MOST_ASKERS {
             paces.retain(|_, (since, _)| now.duration_since(*since) < Duration::from_secs(1));
         }
-        let uid = if paces.len() >= MOST_ASKERS {
-            None
-        } else {
-            uid
-        };
-        let (since, count) = paces.entry(uid).or_insert((now, 0));
+        let crowded = paces.len() >= MOST_ASKERS && !paces.contains_key(&asker);
+        let asker = if crowded { Asker::Others } else { asker };
+        let (since, count) = paces.entry(asker).or_insert((now, 0));
         if now.duration_since(*since) >= Duration::from_secs(1) {
             (*since, *count) = (now, 0);
         }
@@ -228,17 +252,31 @@ mod tests {
     #[test]
     fn questions_are_counted_by_asker_and_second() {
         let (resolver, now) = (Resolver::default(), Instant::now());
-        let granted = |uid, at| {
+        let granted = |asker, at| {
             (0..2 * PACE)
-                .filter(|_| resolver.has_patience(uid, at))
+                .filter(|_| resolver.has_patience(asker, at))
                 .count()
         };
-        assert_eq!(granted(Some(1500), now), 1000);
-        assert_eq!(granted(None, now), 1000, "control: another asker");
-        assert_eq!(granted(Some(1500), now + Duration::from_secs(1)), 1000);
+        assert_eq!(granted(Asker::Uid(1500), now), 1000);
+        assert_eq!(granted(Asker::Others, now), 1000, "control: another asker");
+        assert_eq!(
+            granted(Asker::Uid(1500), now + Duration::from_secs(1)),
+            1000
+        );
+        let socket = |port| Asker::Socket(SocketAddr::from(([127, 0, 0, 1], port)));
+        assert_eq!(granted(socket(5000), now), 1000);
+        assert_eq!(granted(socket(5001), now), 1000, "control: another socket");
         for uid in 0..5000 {
-            resolver.has_patience(Some(uid), now);
+            resolver.has_patience(Asker::Uid(uid), now);
+            resolver.has_patience(socket(u16::try_from(uid).unwrap()), now);
         }
-        assert!(resolver.paces.lock().unwrap().len() <= MOST_ASKERS + 1);
+        for paces in [&resolver.paces, &resolver.socket_paces] {
+            assert!(paces.lock().unwrap().len() <= MOST_ASKERS + 1);
+        }
+        assert_eq!(
+            granted(Asker::Uid(1500), now + Duration::from_millis(1500)),
+            1000,
+            "counted apart all the same"
+        );
     }
 }
