@@ -21,7 +21,7 @@ use policy::authority::{Authority, Scheme};
 use policy::record::{Record, RecordKind, Verdict, redact_target};
 use policy::{Code, Refusal};
 
-use self::body::{RequestBody, ResponseBody};
+use self::body::{Meter, RequestBody, ResponseBody};
 use self::ending::Ending;
 use self::judge::{Allowed, Known, No, judge};
 pub use self::live::Live;
@@ -118,7 +118,7 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
 }
 
 /// No further request is read from this connection.
-fn close(response: &mut Response<ResponseBody>) {
+pub fn close(response: &mut Response<ResponseBody>) {
     response
         .headers_mut()
         .insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -187,13 +187,13 @@ async fn carry(
     let body = RequestBody::new(prefix, body, trailers, &meter);
     let rule = permit.rule().clone();
     let written = if permit.is_credentialed() {
-        gate.audit.append_durable(&mut line).await
+        unless_cut(&meter, gate.audit.append_durable(&mut line)).await
     } else {
-        gate.audit.append(&mut line)
+        Some(gate.audit.append(&mut line))
     };
     line.kind = RecordKind::Response;
     line.facts = None;
-    if let Err(error) = written {
+    if let Some(Err(error)) = written {
         tracing::error!(%error, "a request could not be recorded, so it does not leave");
         return Err(Refusal::new(
             Code::AuditUnavailable,
@@ -202,6 +202,11 @@ async fn carry(
         ));
     }
     let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going, place);
+    if written.is_none() {
+        // The line is on its way to the log, where its end follows it.
+        ending.broken(CUT);
+        return Err(changed(channel));
+    }
     let wish = match parts.version {
         _ if websocket => Wish::OnlyHttp1,
         Version::HTTP_2 if !policy.policy.opens_websocket(&route) => Wish::Http2,
@@ -214,7 +219,11 @@ async fn carry(
     let host = HeaderValue::from_str(&channel.authority.host_header(channel.scheme))
         .map_err(|_| malformed("the authority is not a field value"))?;
     parts.headers.insert(header::HOST, host);
-    let injected = injection.token(gate).await.and_then(|token| {
+    let Some(token) = unless_cut(&meter, injection.token(gate)).await else {
+        ending.broken(CUT);
+        return Err(changed(channel));
+    };
+    let injected = token.and_then(|token| {
         injection.set(&gate.vault, &permit, token, &mut parts.headers, &mut origin)
     });
     let injected = match injected {
@@ -234,14 +243,10 @@ async fn carry(
     let waiting = channel.pulse.wait();
     meter.set_waiting(true);
     let owner = channel.client.owner();
-    let sent = tokio::select! {
-        biased;
-        sent = gate.upstream.send(&route, permit, owner, wish, request) => sent,
-        () = meter.until_cut() => {
-            let refusal = changed(channel);
-            ending.broken(CUT);
-            return Err(refusal);
-        }
+    let sending = gate.upstream.send(&route, permit, owner, wish, request);
+    let Some(sent) = unless_cut(&meter, sending).await else {
+        ending.broken(CUT);
+        return Err(changed(channel));
     };
     meter.set_waiting(false);
     drop(waiting);
@@ -278,6 +283,15 @@ async fn carry(
         return websocket::switch(channel, answer, upgrade, sought, ending);
     }
     deliver(answer, sought, ending, trailers, exchanging)
+}
+
+/// What comes of `doing`; nothing once the exchange is cut, which is looked at first.
+async fn unless_cut<T>(meter: &Meter, doing: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        () = meter.until_cut() => None,
+        done = doing => Some(done),
+    }
 }
 
 /// What must not come back.

@@ -40,6 +40,7 @@ use crate::exchange::{self, Channel, Live};
 use crate::framing::{Bounds, Flag, UNREADABLE, Watched};
 use crate::gate::Gate;
 use crate::names;
+use crate::policies::LoadedPolicy;
 use crate::redirected;
 use crate::refusal::{self, Shape};
 
@@ -178,7 +179,13 @@ async fn enter(
             Response::new(ResponseBody::own(Bytes::new()))
         }
         Ok(Entry::Absolute(authority)) if names::is_own(&authority) => {
-            names::answer(&gate, &client, &parts)
+            let _exchanging = framing.exchanging();
+            let mut response = names::answer(&gate, &client, &parts);
+            // Behind a request for a WebSocket the watcher does not follow the connection any more.
+            if classify::names_websocket(&parts.headers) {
+                exchange::close(&mut response);
+            }
+            response
         }
         Ok(Entry::Absolute(authority)) => {
             let channel = Channel {
@@ -203,10 +210,7 @@ async fn enter(
             };
             note(&gate, &client, &id, &refusal, method, target);
             let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
-            let close = http::HeaderValue::from_static("close");
-            response
-                .headers_mut()
-                .insert(http::header::CONNECTION, close);
+            exchange::close(&mut response);
             response
         }
     }
@@ -216,12 +220,20 @@ async fn enter(
 fn on_connect(gate: &Gate, client: &Client, entry: Entry) -> Result<Entry, Refusal> {
     if let Entry::Connect(authority) = &entry
         && !gate.config.limits.refuse_inside_tls
-        && let Routing::Refuse(refusal) =
-            client.policy(gate)?.policy.route(Scheme::Https, authority)
+        && let Some(refusal) = unlisted(&*client.policy(gate)?, authority)
     {
         return Err(refusal);
     }
     Ok(entry)
+}
+
+/// Why nothing in a tunnel there can be permitted: neither TLS nor, where a rule says so, plain HTTP.
+fn unlisted(policy: &LoadedPolicy, authority: &Authority) -> Option<Refusal> {
+    let plain = policy.policy.route(Scheme::Http, authority);
+    match policy.policy.route(Scheme::Https, authority) {
+        Routing::Refuse(refusal) if !matches!(plain, Routing::Route(_)) => Some(refusal),
+        Routing::Refuse(_) | Routing::Route(_) => None,
+    }
 }
 
 /// Serves what a client carries to `authority`: its first byte tells TLS from plain HTTP.
@@ -388,11 +400,8 @@ fn unopened(
     authority: &Authority,
     failure: Option<Failure>,
 ) {
-    let unlisted = match client.policy(gate) {
-        Ok(policy) => match policy.policy.route(Scheme::Https, authority) {
-            Routing::Route(_) => None,
-            Routing::Refuse(refusal) => Some(refusal),
-        },
+    let why_not = match client.policy(gate) {
+        Ok(policy) => unlisted(&policy, authority),
         Err(refusal) => Some(refusal),
     };
     let refusal = match failure {
@@ -409,22 +418,23 @@ fn unopened(
                 "see the gate's log",
             ))
         }
-        Some(Failure::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => unlisted
-            .or_else(|| {
+        Some(Failure::Tls(error)) if error.kind() == io::ErrorKind::InvalidData => {
+            why_not.or_else(|| {
                 Some(Refusal::new(
                     Code::MalformedRequest,
                     &format!("the tunnel did not carry TLS that the gate speaks: {error}"),
                     "only HTTP over TLS 1.2 or 1.3 is served; let the client trust the gate's CA",
                 ))
-            }),
-        Some(Failure::Late) => unlisted.or_else(|| {
+            })
+        }
+        Some(Failure::Late) => why_not.or_else(|| {
             Some(Refusal::new(
                 Code::ClientTimeout,
                 "the TLS handshake was not finished in time",
                 "let the client speak TLS after CONNECT",
             ))
         }),
-        Some(Failure::Tls(_)) | None => unlisted,
+        Some(Failure::Tls(_)) | None => why_not,
     };
     if let Some(refusal) = refusal {
         let target = authority.to_string();

@@ -162,3 +162,37 @@ async fn no_rule_opens_a_metadata_service() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_tunnel_for_plain_http_is_no_tunnel_to_nowhere() {
+    let upstream = Upstream::start(HOST).await;
+    let plain = format!(
+        "version = 1\n[[service]]\nkind = \"http\"\nscheme = \"http\"\nport = 8080\nhost = \"{HOST}\"\n\
+         address = \"{}\"\nallow = [\"GET /v1/**\"]\n",
+        upstream.address
+    );
+    for limits in ["refuse_inside_tls = false", "refuse_inside_tls = true"] {
+        let stand = Stand::with_limits(&upstream, &plain, limits);
+        let mut tunnel = connect(stand.open(1500), &format!("{HOST}:8080")).await;
+        let answer = ask(&mut tunnel, &get(&format!("{HOST}:8080"), "/other")).await;
+        assert_eq!(code(&answer), "path_not_allowed", "{answer}");
+        let before = stand.refusals().len();
+        let tunnel = connect(stand.open(1500), &format!("{HOST}:8080")).await;
+        drop(tunnel);
+        // Where nothing is listed, the same is worth a record: it comes behind the other's.
+        let mut stream = stand.open(1500);
+        let request = format!("CONNECT {HOST}:8081 HTTP/1.1\r\nHost: {HOST}:8081\r\n\r\n");
+        let answer = ask(&mut stream, &request).await;
+        assert_eq!(answer.starts_with("HTTP/1.1 200"), limits.ends_with("true"));
+        drop(stream);
+        until("the other is refused", || stand.refusals().len() > before).await;
+        let log = stand.audit();
+        let refused = log
+            .iter()
+            .filter(|line| line["kind"] == "refusal")
+            .skip(before);
+        for line in refused {
+            assert_eq!(line["authority"], format!("{HOST}:8081"), "{line}");
+        }
+    }
+}

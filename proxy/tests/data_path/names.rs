@@ -145,3 +145,36 @@ async fn a_tunnel_carries_plain_http_to_where_a_rule_says_so_and_each_request_is
     assert!(!answer.starts_with(b"HTTP/1.1 200"), "{answer:?}");
     assert_eq!(upstream.connections(), 0);
 }
+
+#[tokio::test]
+async fn a_connection_that_asked_for_a_name_ends_like_any_other() {
+    let (_upstream, stand) = usual_stand().await;
+    let patience = std::time::Duration::from_secs(20);
+    let all = async |mut stream: tokio::io::DuplexStream| {
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(patience, stream.read_to_end(&mut rest)).await;
+        ended.expect("it is closed").unwrap();
+        String::from_utf8_lossy(&rest).into_owned()
+    };
+    let mut stream = stand.open(1500);
+    stream.write_all(look_up(HOST).as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    let answer = all(stream).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    // What follows an offer of another protocol is not read as HTTP.
+    let offer = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+    let offering = look_up(HOST).replacen("\r\n\r\n", &format!("\r\n{offer}"), 1);
+    let mut stream = stand.open(1500);
+    let both = format!("{offering}{}", look_up(HOST));
+    stream.write_all(both.as_bytes()).await.unwrap();
+    let answer = all(stream).await;
+    assert!(answer.contains("connection: close"), "{answer}");
+    assert_eq!(answer.matches("HTTP/1.1 ").count(), 1, "{answer}");
+
+    let mut stream = stand.open(1500);
+    for _ in 0..2 {
+        let answer = ask(&mut stream, &look_up(HOST)).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+    }
+}
