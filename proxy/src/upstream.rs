@@ -24,7 +24,7 @@ use policy::authority::{Host, Scheme};
 use policy::credential::CredentialName;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::ServerName;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 
 pub use self::alpn::Speaks;
@@ -278,6 +278,7 @@ impl Upstream {
             let stream = dial::board(path, self.settings.connect_timeout).await?;
             return Connection::http1(&self.settings, stream, None).await;
         }
+        let deadline = Instant::now() + self.settings.connect_timeout;
         let addresses = match route.address() {
             Some(fixed) => {
                 if is_forbidden(fixed.ip()) {
@@ -288,7 +289,7 @@ impl Upstream {
             None => {
                 let authority = route.authority();
                 self.resolver
-                    .addresses(authority.host(), authority.port())
+                    .addresses(authority.host(), authority.port(), deadline)
                     .await?
             }
         };
@@ -296,7 +297,7 @@ impl Upstream {
             Scheme::Http => None,
             Scheme::Https => Some(self.verifiers.config(key.trust(), offer)?),
         };
-        let (stream, address) = dial::tcp(&addresses, self.settings.connect_timeout).await?;
+        let (stream, address) = dial::tcp(&addresses, deadline).await?;
         let Some(config) = config else {
             return Connection::http1(&self.settings, stream, Some(address)).await;
         };

@@ -88,7 +88,8 @@ impl Known {
     pub(super) fn learn(&self, place: &Place, speaks: Speaks) {
         let mut places = self.places();
         // An upstream that refused HTTP/1.1 is not known better by what it chose of both.
-        let only = matches!(places.peek(place), Some((Speaks::OnlyHttp2, _))) && speaks == Speaks::Http2;
+        let only =
+            matches!(places.peek(place), Some((Speaks::OnlyHttp2, _))) && speaks == Speaks::Http2;
         let speaks = if only { Speaks::OnlyHttp2 } else { speaks };
         places.put(place.clone(), (speaks, Instant::now()));
     }
@@ -97,7 +98,11 @@ impl Known {
     ///
     /// # Errors
     /// What another one heard while this one waited.
-    pub(super) async fn turn(&self, owner: &Arc<str>, place: &Place) -> Result<Turn, UpstreamError> {
+    pub(super) async fn turn(
+        &self,
+        owner: &Arc<str>,
+        place: &Place,
+    ) -> Result<Turn, UpstreamError> {
         let since = Instant::now();
         let turn = {
             let mut turns = self.turns.lock().unwrap_or_else(PoisonError::into_inner);

@@ -10,16 +10,15 @@ use tokio::time::{Instant, timeout_at};
 
 use super::UpstreamError;
 
-/// Tries `addresses` in order until one connects; all of them share one deadline.
+/// Tries `addresses` in order until one connects; all of them share this deadline.
 #[allow(
     clippy::disallowed_methods,
     reason = "this is the one function that dials"
 )]
 pub(super) async fn tcp(
     addresses: &[SocketAddr],
-    limit: Duration,
+    deadline: Instant,
 ) -> Result<(TcpStream, SocketAddr), UpstreamError> {
-    let deadline = Instant::now() + limit;
     let mut last = UpstreamError::NoAddress;
     for (index, address) in addresses.iter().enumerate() {
         // An address that swallows packets must not use up the time of those behind it.

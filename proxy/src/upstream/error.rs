@@ -16,6 +16,8 @@ pub enum UpstreamError {
     NoResolver,
     #[error("resolving the name")]
     Resolve(#[source] Box<dyn std::error::Error + Send + Sync>),
+    #[error("the name could not be resolved in time")]
+    ResolveTimeout,
     #[error("the name has no address")]
     NoAddress,
     #[error("the name leads to {0}, which is not a public address")]
@@ -52,6 +54,8 @@ pub enum UpstreamError {
     UnsolicitedUpgrade,
     #[error("the upstream did not answer in time")]
     Timeout,
+    #[error("the client stopped in the middle of its request")]
+    ClientStalled,
     #[error("no connection came about in time")]
     Late,
     #[error("another request of the same asker failed while this one waited for it")]
@@ -69,7 +73,7 @@ impl UpstreamError {
         }
         let authority = route.authority();
         let (code, sentence, remedy) = match self {
-            Self::NoResolver | Self::Resolve(_) | Self::NoAddress => (
+            Self::NoResolver | Self::Resolve(_) | Self::ResolveTimeout | Self::NoAddress => (
                 Code::UpstreamDns,
                 format!("the name of {authority} could not be resolved"),
                 "this is not a policy decision: check the name, or try again later",
@@ -101,6 +105,11 @@ impl UpstreamError {
                 Code::UpstreamProtocol,
                 format!("{authority} broke the connection or the protocol"),
                 "this is not a policy decision: try again later",
+            ),
+            Self::ClientStalled => (
+                Code::ClientTimeout,
+                "the rest of the request's body did not arrive in time".to_owned(),
+                "send the request's body without a pause",
             ),
             // The former is what it shares.
             Self::Shared(_) | Self::WrongPermit => (

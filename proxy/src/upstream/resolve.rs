@@ -8,6 +8,7 @@ use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverOpts};
 use policy::address::{is_forbidden, is_public};
 use policy::authority::Host;
+use tokio::time::{Instant, timeout_at};
 
 use super::UpstreamError;
 
@@ -41,11 +42,12 @@ impl Resolver {
         }
     }
 
-    /// The checked addresses of `host`, IPv4 first.
+    /// The checked addresses of `host`, IPv4 first; found by `deadline`.
     pub(super) async fn addresses(
         &self,
         host: &Host,
         port: u16,
+        deadline: Instant,
     ) -> Result<Vec<SocketAddr>, UpstreamError> {
         let found: Vec<IpAddr> = match host {
             Host::V4(address) => vec![IpAddr::V4(*address)],
@@ -53,9 +55,9 @@ impl Resolver {
             Host::Name(_) => {
                 let resolver = self.inner.as_ref().ok_or(UpstreamError::NoResolver)?;
                 let absolute = format!("{host}.");
-                let answer = resolver
-                    .lookup_ip(absolute)
+                let answer = timeout_at(deadline, resolver.lookup_ip(absolute))
                     .await
+                    .map_err(|_| UpstreamError::ResolveTimeout)?
                     .map_err(|source| UpstreamError::Resolve(Box::new(source)))?;
                 answer.iter().collect()
             }

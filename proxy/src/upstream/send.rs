@@ -188,7 +188,13 @@ impl Upstream {
                         continue;
                     }
                     if sent.sent() == progress {
-                        return Err(UpstreamError::Timeout.into());
+                        let clients = sent.is_starved() && !sent.is_complete();
+                        let error = if clients {
+                            UpstreamError::ClientStalled
+                        } else {
+                            UpstreamError::Timeout
+                        };
+                        return Err(error.into());
                     }
                     progress = sent.sent();
                 }

@@ -12,8 +12,8 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::HOST;
-use super::modern::{Client, Modern, full};
-use super::stand::{get, until};
+use super::modern::{Client, Modern, full, sent, whole};
+use super::stand::{Stand, ask, get, until, usual};
 
 const BOTH: &[&str] = &["h2", "http/1.1"];
 const OLD: &[&str] = &["http/1.1"];
@@ -46,9 +46,10 @@ async fn requests_under_way_are_counted_over_all_connections_of_an_asker() {
     assert_eq!(status, StatusCode::OK, "control: another asker");
     drop(bodies.remove(0));
     until("the end of one is on record", || {
-        stand.audit().iter().any(|line| {
-            line["kind"] == "response" && line["reason"] == "cut before the end"
-        })
+        stand
+            .audit()
+            .iter()
+            .any(|line| line["kind"] == "response" && line["reason"] == "cut before the end")
     })
     .await;
     let (status, _, _) = many.get(HOST, "/v1/x").await;
@@ -61,7 +62,7 @@ async fn a_cut_reaches_an_answer_that_its_client_does_not_read() {
     let upstream = Modern::start(HOST, BOTH).await;
     let policy = upstream.policy(HOST, "");
     let forbidding = policy.replace("/v1/**", "/v2/**");
-    let ends = |stand: &super::stand::Stand| {
+    let ends = |stand: &Stand| {
         let log = stand.audit();
         let end = log.iter().find(|line| line["kind"] == "response").cloned();
         end.map(|line| line["reason"].clone())
@@ -162,4 +163,56 @@ async fn nobody_waits_for_what_another_asker_finds_out() {
         assert_eq!(status, StatusCode::FORBIDDEN, "control: judged meanwhile");
     }
     assert_eq!(dialled.load(Ordering::SeqCst), 2, "one for each asker");
+}
+
+#[tokio::test]
+async fn a_client_that_stops_in_its_body_is_told_that_it_did() {
+    let upstream = Modern::start(HOST, BOTH).await;
+    let limits = "idle_timeout_seconds = 60\nresponse_timeout_seconds = 1";
+    let stand = upstream.stand_with_limits(&upstream.policy(HOST, ""), limits);
+    for protocols in [BOTH, OLD] {
+        let mut client = Client::open(&stand, 1500, HOST, protocols).await;
+        let (sender, body) = sent();
+        let part = hyper::body::Frame::data(bytes::Bytes::from("a part"));
+        sender.send(part).await.unwrap();
+        let request = client.request("POST", HOST, "/v1/x").body(body);
+        let (status, fields, _) = whole(client.send(request.unwrap()).await.unwrap()).await;
+        assert_eq!(status, StatusCode::REQUEST_TIMEOUT);
+        assert_eq!(fields["x-portcullis-code"], "client_timeout");
+        drop(sender);
+        let mut client = Client::open(&stand, 1500, HOST, protocols).await;
+        let request = client.request("POST", HOST, "/v1/x");
+        let answer = client.send(request.body(full(b"all".to_vec())).unwrap());
+        let (status, _, text) = whole(answer.await.unwrap()).await;
+        assert_eq!(status, StatusCode::OK, "control");
+        assert_eq!(text, "received 3");
+    }
+}
+
+#[tokio::test]
+async fn a_cut_reaches_a_request_that_waits_for_its_token() {
+    let (address, dialled) = silent().await;
+    let upstream = super::upstream::Upstream {
+        address,
+        ..super::upstream::Upstream::start(HOST).await
+    };
+    let key = rcgen::KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).unwrap();
+    let key = key.serialize_pem();
+    let stand = Stand::with_credential(&upstream, super::minted::APP, key.as_bytes(), &[]);
+    let mut tls = stand.tunnel(HOST).await;
+    let asking = tokio::spawn(async move { ask(&mut tls, &get(HOST, "/v1/x")).await });
+    until("the token is asked for", || {
+        dialled.load(Ordering::SeqCst) == 1
+    })
+    .await;
+    assert!(!asking.is_finished(), "control: it waits");
+    stand.reload(&usual(&upstream).replace("/v1/**", "/v2/**"));
+    let answer = asking.await.unwrap();
+    assert_eq!(super::code(&answer), "policy_invalid", "{answer}");
+    let log = stand.audit();
+    let end = log.iter().find(|line| line["kind"] == "response");
+    assert!(
+        end.is_none_or(|line| line["reason"] == "cut before the end"),
+        "{end:?}"
+    );
 }

@@ -23,6 +23,7 @@ pub struct Meter {
     cut: AtomicBool,
     held: AtomicBool,
     waiting: AtomicBool,
+    starved: AtomicBool,
     sleepers: Mutex<[Option<Waker>; 2]>,
 }
 
@@ -96,6 +97,16 @@ impl Meter {
     /// Says whether it does.
     pub fn set_waiting(&self, waiting: bool) {
         self.waiting.store(waiting, Ordering::Relaxed);
+    }
+
+    /// Whether more of the request's body was asked for and its client has not sent it.
+    pub fn is_starved(&self) -> bool {
+        self.starved.load(Ordering::Relaxed)
+    }
+
+    /// Says whether that is so.
+    pub fn set_starved(&self, starved: bool) {
+        self.starved.store(starved, Ordering::Relaxed);
     }
 
     /// More of the request's body has gone by.

@@ -99,7 +99,9 @@ impl Body for RequestBody {
             return Poll::Ready(None);
         };
         loop {
-            let frame = match Pin::new(&mut *rest).poll_frame(context) {
+            let polled = Pin::new(&mut *rest).poll_frame(context);
+            this.meter.set_starved(polled.is_pending());
+            let frame = match polled {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
                     return match this.meter.poll_cut(Part::Request, context) {

@@ -98,9 +98,25 @@ fn reply(question: &[u8], kind: u16, says: &Says) -> Option<Vec<u8>> {
     Some(reply)
 }
 
+#[tokio::test]
+async fn a_look_up_ends_at_the_deadline_of_its_caller() {
+    let host = Host::parse("api.example.com").unwrap();
+    let (resolver, asked) = resolver(vec![Says::Nothing]).await;
+    let soon = Instant::now() + Duration::from_millis(100);
+    let error = resolver.addresses(&host, 443, soon).await.unwrap_err();
+    assert!(matches!(error, UpstreamError::ResolveTimeout), "{error:?}");
+    assert_eq!(code(&error), Code::UpstreamDns);
+    assert!(!asked.lock().unwrap().is_empty(), "control: it asked");
+    let error = looked_up(&resolver).await.unwrap_err();
+    assert!(
+        matches!(error, UpstreamError::Resolve(_)),
+        "control: {error:?}"
+    );
+}
+
 async fn looked_up(resolver: &Resolver) -> Result<Vec<SocketAddr>, UpstreamError> {
     let host = Host::parse("api.example.com").unwrap();
-    let asking = resolver.addresses(&host, 443);
+    let asking = resolver.addresses(&host, 443, Instant::now() + Duration::from_secs(60));
     let patience = Duration::from_secs(20);
     tokio::time::timeout(patience, asking)
         .await
