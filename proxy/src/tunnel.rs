@@ -220,7 +220,7 @@ async fn enter(
 fn on_connect(gate: &Gate, client: &Client, entry: Entry) -> Result<Entry, Refusal> {
     if let Entry::Connect(authority) = &entry
         && !gate.config.limits.refuse_inside_tls
-        && let Some(refusal) = unlisted(&*client.policy(gate)?, authority)
+        && let Some(refusal) = unlisted(client.policy(gate)?.as_ref(), authority)
     {
         return Err(refusal);
     }
