@@ -45,6 +45,8 @@ impl Place {
 
 /// When the last attempt failed, and how.
 type Failure = Option<(Instant, Arc<UpstreamError>)>;
+/// Where the requests of one asker wait for each other.
+type Queue = Arc<tokio::sync::Mutex<Failure>>;
 
 /// The turn of one request, which others of the same asker wait for.
 #[derive(Debug)]
@@ -64,7 +66,7 @@ impl Turn {
 pub(super) struct Known {
     places: Mutex<LruCache<Place, (Speaks, Instant)>>,
     /// Held by whoever finds out.
-    turns: Mutex<LruCache<(Arc<str>, Place), Arc<tokio::sync::Mutex<Failure>>>>,
+    turns: Mutex<LruCache<(Arc<str>, Place), Queue>>,
     keep: Duration,
 }
 
