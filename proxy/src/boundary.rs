@@ -101,11 +101,23 @@ impl Boundary {
         }
     }
 
-    /// The proof, or why there is none.
+    /// The proof, or why there is none, as of at most [`CACHED_FOR`] ago.
     ///
     /// # Errors
     /// [`BoundaryProblem`]: missing, stale, foreign, corrupt or not in force.
     pub fn check(&self) -> Result<BoundaryProof, BoundaryProblem> {
+        self.answer(CACHED_FOR)
+    }
+
+    /// The same as of now: the file is read anew, and [`Boundary::check`] answers with it from here on.
+    ///
+    /// # Errors
+    /// As [`Boundary::check`].
+    pub fn look(&self) -> Result<BoundaryProof, BoundaryProblem> {
+        self.answer(Duration::ZERO)
+    }
+
+    fn answer(&self, may_be_old: Duration) -> Result<BoundaryProof, BoundaryProblem> {
         let path = match &self.source {
             Source::External(reason) => {
                 return Ok(BoundaryProof::External {
@@ -116,7 +128,7 @@ impl Boundary {
         };
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, answer)) = &*last
-            && at.elapsed() < CACHED_FOR
+            && at.elapsed() < may_be_old
         {
             return answer.clone();
         }

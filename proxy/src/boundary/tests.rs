@@ -21,15 +21,34 @@ fn put(text: &str) -> (tempfile::TempDir, PathBuf, u32) {
     (directory, path, owner)
 }
 
-fn ask(text: &str) -> Result<BoundaryProof, BoundaryProblem> {
-    let (_directory, path, owner) = put(text);
-    let boundary = Boundary {
+fn of(path: PathBuf, owner: u32) -> Boundary {
+    Boundary {
         source: Source::Status(path),
         owner,
         last: Mutex::new(None),
         proven: watch::Sender::new(true),
-    };
-    boundary.check()
+    }
+}
+
+fn ask(text: &str) -> Result<BoundaryProof, BoundaryProblem> {
+    let (_directory, path, owner) = put(text);
+    of(path, owner).check()
+}
+
+#[test]
+fn a_look_is_of_now_and_what_is_cached_follows_it() {
+    let here = here().unwrap();
+    let (_directory, path, owner) = put(&status(&here, |_| ()));
+    let boundary = of(path.clone(), owner);
+    assert!(boundary.check().is_ok());
+    let changes = boundary.changes();
+    std::fs::write(&path, status(&here, |s| s["ok"] = false.into())).unwrap();
+    assert!(boundary.look().is_err());
+    assert!(boundary.check().is_err());
+    assert!(changes.has_changed().unwrap());
+    std::fs::write(&path, status(&here, |_| ())).unwrap();
+    assert!(boundary.look().is_ok());
+    assert!(boundary.check().is_ok());
 }
 
 #[test]

@@ -153,7 +153,7 @@ impl Custody {
     /// What is so at this moment.
     #[must_use]
     pub fn status(&self) -> Status {
-        let (proof, problem) = match self.boundary.check() {
+        let (proof, problem) = match self.boundary.look() {
             Ok(proof) => (Some(proof), None),
             Err(problem) => (None, Some(problem.to_string())),
         };
