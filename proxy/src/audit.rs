@@ -11,34 +11,41 @@
 
 pub mod chain;
 pub mod checkpoint;
+mod error;
 mod index;
 mod keeper;
+mod opening;
+mod place;
+mod probe;
 pub mod query;
 mod recovery;
 pub mod segment;
 mod settings;
+mod shared;
 mod shelf;
 pub mod signing;
 pub mod tail;
 pub mod tally;
+mod turn;
 pub mod verify;
+mod vouching;
 mod writer;
 
 use std::borrow::BorrowMut;
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, PoisonError, RwLock};
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use policy::record::{LogFact, Record, RecordKind};
 use serde::Serialize;
 use tokio::sync::{broadcast, oneshot};
 
 use checkpoint::Commitments;
-use keeper::{Held, Sleep};
+use shared::{Shared, Waiter};
 use tally::Tally;
-use writer::Log;
 
+pub use error::AuditError;
 pub use settings::Settings;
 
 /// The file inside the audit directory.
@@ -49,41 +56,9 @@ const BROADCAST_LINES: usize = 1024;
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(5);
 /// Lines of so many bytes do not wait for others.
 const PENDING_BYTES: usize = 32 * 1024;
-/// A directory that is locked may be so for the moment in which somebody looks whether it is.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 /// Position of a record in the log, from 1.
 pub type Seq = u64;
-
-/// Why a record is not in the log.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum AuditError {
-    /// The directory or the file cannot be used.
-    #[error("cannot open the audit log {path}: {problem}")]
-    Open {
-        /// Directory or file.
-        path: String,
-        /// What the system said.
-        problem: String,
-    },
-    /// Another process writes this log.
-    #[error("the audit log {path} is being written by another process")]
-    Busy {
-        /// The file.
-        path: String,
-    },
-    /// The log holds no readable record to continue from.
-    #[error(
-        "the audit log {path} has content but no readable record: move it aside, then start again"
-    )]
-    Corrupt {
-        /// The file.
-        path: String,
-    },
-    /// Writing or syncing failed and has not succeeded since.
-    #[error("the audit log cannot be written: {0}")]
-    Unavailable(String),
-}
 
 /// What status says about the log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -102,28 +77,6 @@ pub struct AuditView {
     pub signing_key: Option<String>,
 }
 
-struct State {
-    log: Log,
-    waiters: Vec<Waiter>,
-    failed: Option<String>,
-    /// What must be said once the log can be written again.
-    owed: Owed,
-    stop: bool,
-    /// Somebody syncs the file without holding the state.
-    syncing: bool,
-    /// How often lines were lost: what was written before the last time may not be on the disk.
-    losses: u64,
-    /// What the thread is doing, so that it is only woken when it must be.
-    sleep: Sleep,
-    /// The last line of the last checkpoint, and when that was.
-    checked: (Seq, Instant),
-    tally: Tally,
-    /// How long the last sync took.
-    synced_in: Duration,
-    /// The last checkpoint that is on the disk.
-    checkpoint: Option<Arc<str>>,
-}
-
 /// How far the disk is behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lag {
@@ -133,38 +86,6 @@ pub struct Lag {
     pub waiting: usize,
     /// How long the last sync took.
     pub last_sync: Duration,
-}
-
-/// Somebody who waits for the disk.
-struct Waiter {
-    /// The id of the record.
-    id: String,
-    done: oneshot::Sender<Result<(), AuditError>>,
-}
-
-/// What a failure leaves to be told.
-#[derive(Default)]
-struct Owed {
-    /// A sync failed: the file is not to be used again.
-    abandon: bool,
-    /// Requests whose line was written, but not made durable: they did not leave.
-    refused: Vec<String>,
-    /// How long to wait for the next try.
-    patience: Duration,
-}
-
-type Source = Box<dyn Fn() -> Commitments + Send + Sync>;
-
-struct Shared {
-    state: Mutex<State>,
-    work: Condvar,
-    /// Tells those who wait for their turn to sync that it may have come.
-    turn: Condvar,
-    lines: broadcast::Sender<Arc<str>>,
-    path: PathBuf,
-    settings: Settings,
-    /// Tells what a checkpoint commits to beside the log.
-    source: RwLock<Option<Source>>,
 }
 
 /// The open log. Dropping it closes the log with a last checkpoint and stops the thread.
@@ -187,99 +108,6 @@ pub fn now() -> String {
 }
 
 impl Audit {
-    /// Opens `directory/audit.jsonl`, making both if need be, and continues its chain. A last
-    /// line that was cut short is set aside as `*.torn` and an event says so.
-    ///
-    /// # Errors
-    /// [`AuditError`]
-    pub fn open(directory: &Path) -> Result<Self, AuditError> {
-        Self::open_with(directory, Settings::default())
-    }
-
-    /// The same, with settings of one's own.
-    ///
-    /// # Errors
-    /// [`AuditError`]
-    pub fn open_with(directory: &Path, settings: Settings) -> Result<Self, AuditError> {
-        let path = directory.join(FILE);
-        let failed = |problem: std::io::Error| AuditError::Open {
-            path: path.display().to_string(),
-            problem: problem.to_string(),
-        };
-        writer::make_directory(directory).map_err(failed)?;
-        let lock = lock(directory)
-            .map_err(failed)?
-            .ok_or_else(|| AuditError::Busy {
-                path: path.display().to_string(),
-            })?;
-        let file = writer::open_file(directory).map_err(failed)?;
-        // Of what is only in a file whose name is lost, nothing would be left.
-        (settings.sync_directory)(&lock).map_err(failed)?;
-        let found = recovery::recover(&file, &path)?;
-        let names = Arc::clone(&settings.sync_directory);
-        let log = Log::new(path.clone(), lock, names, file, found.at);
-        let (lines, _) = broadcast::channel(BROADCAST_LINES);
-        let state = State {
-            checked: (log.seq(), Instant::now()),
-            log,
-            waiters: Vec::new(),
-            failed: None,
-            owed: Owed::default(),
-            tally: Tally::default(),
-            synced_in: Duration::ZERO,
-            checkpoint: found.closing.map(Arc::from),
-            stop: false,
-            syncing: false,
-            losses: 0,
-            sleep: Sleep::Awake,
-        };
-        let shared = Arc::new(Shared {
-            state: Mutex::new(state),
-            work: Condvar::new(),
-            turn: Condvar::new(),
-            lines,
-            path: path.clone(),
-            settings,
-            source: RwLock::new(None),
-        });
-        let worker = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name("audit".to_owned())
-            .stack_size(512 * 1024)
-            .spawn(move || worker.run())
-            .map_err(|problem| AuditError::Open {
-                path: shared.path.display().to_string(),
-                problem: problem.to_string(),
-            })?;
-        let (open, closing) = std::sync::mpsc::channel();
-        let kept = Arc::downgrade(&shared);
-        let shelf = std::thread::Builder::new()
-            .name("audit-shelf".to_owned())
-            .stack_size(512 * 1024)
-            .spawn(move || shelf::keep(&kept, &closing))
-            .map_err(failed)?;
-        let audit = Self {
-            shared,
-            thread: Some(thread),
-            shelf: Some((open, shelf)),
-        };
-        if let Some(torn) = found.torn {
-            let what = format!(
-                "the last line of the log was incomplete and was set aside as {}",
-                torn.display()
-            );
-            let file = torn.file_name().unwrap_or_default().to_string_lossy();
-            audit.note(&what, LogFact::Torn { file: file.into() });
-        }
-        if !found.clean {
-            audit.note(
-                "the log was not closed by the gate that wrote it",
-                LogFact::Opened { clean: false },
-            );
-        }
-        Ok(audit)
-    }
-
     /// Has checkpoints commit to what `source` tells beside the log itself. It is asked by the log's
     /// thread and may wait for locks, but not for the log.
     pub fn commit_to(&self, source: impl Fn() -> Commitments + Send + Sync + 'static) {
@@ -428,18 +256,6 @@ impl Audit {
     }
 }
 
-/// Locks the directory, with some patience.
-fn lock(directory: &Path) -> std::io::Result<Option<std::fs::File>> {
-    let until = Instant::now() + LOCK_PATIENCE;
-    loop {
-        let lock = writer::lock_directory(directory)?;
-        if lock.is_some() || Instant::now() >= until {
-            return Ok(lock);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 impl Drop for Audit {
     fn drop(&mut self) {
         if let Some((open, shelf)) = self.shelf.take() {
@@ -468,130 +284,6 @@ fn event(what: &str, fact: Option<LogFact>) -> Record {
 #[must_use]
 pub fn new_id() -> String {
     uuid::Uuid::now_v7().simple().to_string()
-}
-
-impl Shared {
-    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // A panic while the lock was held cannot have left half a line unnoticed: the length that
-        // counts as written only moves after a whole one.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Numbers a record and makes its line, which is not written yet.
-    fn number(
-        &self,
-        state: &mut State,
-        mut record: impl BorrowMut<Record>,
-    ) -> Result<Seq, AuditError> {
-        let record = record.borrow_mut();
-        if let Some(problem) = &state.failed {
-            return Err(AuditError::Unavailable(problem.clone()));
-        }
-        if record.time.is_empty() {
-            record.time = now();
-        }
-        match state.log.push(record) {
-            Ok(()) => {
-                state.tally.add(record);
-                Ok(record.seq)
-            }
-            Err(problem) => Err(self.fail(state, &problem)),
-        }
-    }
-
-    /// Writes every line that is not written yet, and tells those who listen.
-    fn write(&self, state: &mut State) -> Result<(), AuditError> {
-        if let Some(problem) = &state.failed {
-            return Err(AuditError::Unavailable(problem.clone()));
-        }
-        match state.log.write() {
-            Ok(lines) => {
-                if self.lines.receiver_count() > 0 {
-                    for line in String::from_utf8_lossy(lines).lines() {
-                        // An error means that the last receiver has just gone.
-                        let _ = self.lines.send(Arc::from(line));
-                    }
-                }
-                Ok(())
-            }
-            Err(problem) => Err(self.fail(state, &problem)),
-        }
-    }
-
-    /// The file is not where it was: goes on in a new one.
-    fn relocate<'s>(&'s self, state: Held<'s>) -> (Held<'s>, Result<(), AuditError>) {
-        let mut state = self.await_turn(state);
-        let moved = if let Some(problem) = &state.failed {
-            Err(AuditError::Unavailable(problem.clone()))
-        } else if state.log.is_in_place() {
-            Ok(())
-        } else {
-            self.follow(&mut state)
-        };
-        (state, moved)
-    }
-
-    /// The same, in one's turn to sync.
-    fn follow(&self, state: &mut State) -> Result<(), AuditError> {
-        self.sync_held(state)?;
-        let last = state.log.settled();
-        let begun = state.log.begin();
-        let said = begun.and_then(|()| {
-            let what = "the file of the log was moved or removed; it goes on in a new one";
-            let mut record = event(what, Some(LogFact::Moved { last }));
-            record.time = now();
-            state.log.push(&mut record)
-        });
-        match said {
-            Ok(()) => {
-                tracing::warn!(
-                    "the file of the audit log was moved or removed: a new one is begun"
-                );
-                self.write(state)
-            }
-            Err(problem) => Err(self.fail(state, &problem)),
-        }
-    }
-
-    /// Waits until nobody syncs. The system tells of a lost write once only: two syncs at a time,
-    /// and the one that is told nothing would vouch for what the other one lost.
-    fn await_turn<'s>(&'s self, mut state: Held<'s>) -> Held<'s> {
-        while state.syncing {
-            state = self
-                .turn
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-        state
-    }
-
-    /// Syncs what was written while the state is held, in one's turn.
-    fn sync_held(&self, state: &mut State) -> Result<(), AuditError> {
-        match (self.settings.sync)(&state.log.file()) {
-            Ok(()) => {
-                let settled = state.log.settled();
-                state.log.synced(settled);
-                Ok(())
-            }
-            Err(problem) => Err(self.lose(state, &problem)),
-        }
-    }
-
-    /// Notes that a sync failed. The kernel may have dropped what it could not write, and says so
-    /// once: this file is done with.
-    fn lose(&self, state: &mut State, problem: &std::io::Error) -> AuditError {
-        state.owed.abandon = true;
-        state.losses += 1;
-        self.fail(state, problem)
-    }
-
-    fn fail(&self, state: &mut State, problem: &std::io::Error) -> AuditError {
-        let problem = problem.to_string();
-        tracing::error!("the audit log cannot be written: {problem}; nothing passes meanwhile");
-        state.failed = Some(problem.clone());
-        self.work.notify_one();
-        AuditError::Unavailable(problem)
-    }
 }
 
 #[cfg(test)]

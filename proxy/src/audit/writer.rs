@@ -1,17 +1,16 @@
 //! One file, whole lines only, each chained to the one before. What counts as written moves after a
 //! complete line; half a line from a full disk is cut off again before the next one.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::File;
 use std::io::{Error, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use policy::record::Record;
 
-use super::FILE;
 use super::chain::{self, LineHash};
+use super::place::{begin_file, identity, is_same, lock_directory};
 use super::segment;
 use super::settings::Sync;
 
@@ -23,8 +22,6 @@ const ROOM_BYTES: u64 = 16 * 1024;
 const AHEAD_BYTES: u64 = 1024 * 1024;
 /// A line is shorter than [`segment::LINE_BYTES_MAX`] with the members that chain it.
 const UNSEALED_BYTES_MAX: usize = segment::LINE_BYTES_MAX - 512;
-/// So many things are set aside behind one line.
-const MOST_ASIDE: u32 = 1000;
 /// A buffer that grew beyond this is not kept.
 const KEPT_BUFFER_BYTES: usize = 256 * 1024;
 
@@ -288,85 +285,4 @@ impl Log {
         self.unnamed = true;
         self.name()
     }
-}
-
-fn identity(metadata: &std::fs::Metadata) -> (u64, u64) {
-    (metadata.dev(), metadata.ino())
-}
-
-fn is_same(open: &File, path: &Path) -> std::io::Result<bool> {
-    Ok(identity(&open.metadata()?) == identity(&std::fs::metadata(path)?))
-}
-
-/// Makes the log's directory if need be.
-pub(super) fn make_directory(folder: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder)
-}
-
-/// Locks the directory, which says who writes the log; nothing if somebody has done so.
-pub(super) fn lock_directory(folder: &Path) -> std::io::Result<Option<File>> {
-    let directory = File::open(folder)?;
-    match directory.try_lock() {
-        Ok(()) => Ok(Some(directory)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(problem)) => Err(problem),
-    }
-}
-
-/// Opens `audit.jsonl` in a directory, or makes it.
-pub(super) fn open_file(folder: &Path) -> std::io::Result<File> {
-    options().create(true).open(folder.join(FILE))
-}
-
-/// A new, empty file at the path. Who moved the former one away may have put one there: an empty one
-/// that is ours is taken, any other thing but a directory is set aside.
-fn begin_file(path: &Path, last: u64) -> std::io::Result<File> {
-    let problem = match create_file(path) {
-        Err(problem) if problem.kind() == std::io::ErrorKind::AlreadyExists => problem,
-        created => return created,
-    };
-    let there = std::fs::symlink_metadata(path)?;
-    if there.is_dir() {
-        // No rotation does that: somebody must look.
-        return Err(problem);
-    }
-    let own = there.uid() == nix::unistd::geteuid().as_raw() && there.nlink() == 1;
-    if there.is_file() && own && there.len() == 0 {
-        let file = options().open(path)?;
-        // Nobody else is to read the log, whatever mode it was made with.
-        file.set_permissions(Permissions::from_mode(0o600))?;
-        return Ok(file);
-    }
-    let aside = (0..MOST_ASIDE)
-        .map(|number| {
-            let mut name = path.as_os_str().to_owned();
-            name.push(format!(".{last}-{number}.aside"));
-            PathBuf::from(name)
-        })
-        .find(|name| {
-            std::fs::symlink_metadata(name)
-                .is_err_and(|problem| problem.kind() == std::io::ErrorKind::NotFound)
-        })
-        .ok_or_else(|| Error::other(format!("{} is in the way", path.display())))?;
-    std::fs::rename(path, &aside)?;
-    tracing::warn!(
-        "what was at {} is no file of this log: it is set aside as {}",
-        path.display(),
-        aside.display()
-    );
-    create_file(path)
-}
-
-fn create_file(path: &Path) -> std::io::Result<File> {
-    options().create_new(true).open(path)
-}
-
-fn options() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .append(true)
-        .mode(0o600)
-        .custom_flags(libc::O_NOFOLLOW | libc::O_CLOEXEC);
-    options
 }

@@ -1,0 +1,103 @@
+//! What a reader is shown: filters, a line for people, the schema.
+
+use super::super::tail::{Paint, last, render};
+use super::*;
+
+#[test]
+fn filters_and_the_last_lines() {
+    let (_keep, path) = directory();
+    let audit = Audit::open(&path).unwrap();
+    for (at, verdict) in [Verdict::Allow, Verdict::Refuse, Verdict::Allow]
+        .into_iter()
+        .enumerate()
+    {
+        let mut record = record(&at.to_string());
+        record.authority = Some(format!("h{at}.example:443"));
+        record.agent = Some("coder".to_owned());
+        record.verdict = Some(verdict);
+        audit.append(record).unwrap();
+    }
+    let file = path.join(FILE);
+    let found = |filter: &Filter, count| -> Vec<String> {
+        last(&[segment::Segment::alone(&file)], filter, count)
+            .unwrap()
+            .into_iter()
+            .map(|(_, record)| record.id)
+            .collect()
+    };
+    assert_eq!(found(&Filter::default(), 2), ["1", "2"]);
+    let refused = Filter {
+        verdict: Some(Verdict::Refuse),
+        ..Filter::default()
+    };
+    assert_eq!(found(&refused, 9), ["1"]);
+    let host = Filter {
+        host: Some("h2.example".to_owned()),
+        ..Filter::default()
+    };
+    assert_eq!(found(&host, 9), ["2"]);
+    let nobody = Filter {
+        agent: Some("other".to_owned()),
+        ..Filter::default()
+    };
+    assert!(found(&nobody, 9).is_empty());
+}
+
+#[test]
+fn a_line_for_people_shows_what_matters_and_no_control_characters() {
+    let mut refusal = Record::new(RecordKind::Refusal, "x", "2026-11-30T08:00:01.004567Z");
+    refusal.method = Some("GET".to_owned());
+    refusal.authority = Some("evil.example:443".to_owned());
+    refusal.path = Some("/\x1b]0;title\x07\u{202e}".to_owned());
+    refusal.agent = Some("coder".to_owned());
+    refusal.reason = Some("not listed".to_owned());
+    let line = render(&refusal, Paint::Plain);
+    assert!(
+        line.starts_with("08:00:01.004 REFUSE GET evil.example:443/"),
+        "{line}"
+    );
+    assert!(line.ends_with("coder not listed"), "{line}");
+    assert!(!line.contains('\x1b') && !line.contains('\x07') && !line.contains('\u{202e}'));
+    let mut response = Record::new(RecordKind::Response, "x", "2026-11-30T08:00:01Z");
+    response.status = Some(200);
+    response.bytes_out = Some(3 * 1024 * 1024 + 200 * 1024);
+    response.ms = Some(12);
+    assert_eq!(
+        render(&response, Paint::Plain),
+        "08:00:01Z end     200 out=3.1M 12ms"
+    );
+    assert!(render(&response, Paint::Colour).contains("\x1b["));
+}
+
+#[test]
+fn the_published_schema_names_exactly_what_is_written() {
+    use std::collections::BTreeSet;
+    let schema: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../docs/audit-record.schema.json")).unwrap();
+    let code = policy::Code::ALL[0];
+    let full = serde_json::json!({
+        "v": 1, "seq": 1, "time": "t", "kind": "request", "id": "i", "run": "r", "ticket": "t",
+        "agent": "a", "company": "c", "profile": "p", "entrance": "uid", "peer_uid": 1,
+        "scheme": "https", "authority": "a:1", "method": "GET", "path": "/", "verdict": "allow",
+        "code": code.as_str(), "rule": "r", "policy_hash": "h", "credential": "c",
+        "facts": {"push": [{"ref": "r", "op": "create"}], "graphql": ["f"], "model": "m", "left_out": 1}, "address": "a", "status": 200,
+        "bytes_in": 1, "bytes_out": 1, "ms": 1, "ms_head": 1, "tokens_in": 1, "tokens_out": 1,
+        "cost_microusd": 1, "hold": "h", "decider": "d", "reason": "r",
+        "log": {"what": "opened", "clean": false},
+        "checkpoint": {"statement": "s", "closing": true, "key": "k", "signature": "s"},
+        "prev": "p", "hash": "h",
+    });
+    let record: Record = serde_json::from_value(full).unwrap();
+    let written = serde_json::to_value(&record).unwrap();
+    let keys = |value: &serde_json::Value| -> BTreeSet<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(keys(&schema["properties"]), keys(&written));
+    for part in ["facts", "checkpoint"] {
+        let described = &schema["properties"][part]["properties"];
+        assert_eq!(keys(described), keys(&written[part]), "{part}");
+    }
+    assert_eq!(schema["properties"]["v"]["const"], policy::record::VERSION);
+    let codes: Vec<&str> = policy::Code::ALL.iter().map(|code| code.as_str()).collect();
+    assert_eq!(schema["$defs"]["code"]["enum"], serde_json::json!(codes));
+}
