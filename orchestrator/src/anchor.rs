@@ -30,7 +30,8 @@ pub enum Kept {
     Anchored,
     /// It was there.
     Known,
-    /// It stands before one that was anchored earlier, or differs from the one of the same line.
+    /// It stands before the last anchor, or differs from it in the same line: it is in the journal as the
+    /// first anchor of another log, and so is the last one of the former log.
     FellBack,
     /// It is no checkpoint.
     Unreadable,
@@ -71,43 +72,41 @@ pub async fn anchor(store: &Store, record: &Value) -> Result<Kept, StoreError> {
     let Some((seq, head, statement)) = parts(record) else {
         return Ok(Kept::Unreadable);
     };
-    let facts = json!({
+    let mut facts = json!({
         "seq": seq, "head": head, "statement": statement, "key": record["checkpoint"]["key"],
         "signature": record["checkpoint"]["signature"],
     });
     store
         .write(Actor::System, move |writer| {
-            let last = journal::last_of_kind(writer, KIND)?;
-            let (before, known) = last.map_or((0, Value::Null), |entry| {
-                (
-                    entry.facts["seq"].as_u64().unwrap_or(0),
-                    entry.facts["head"].clone(),
-                )
-            });
-            if seq == before && known == facts["head"] {
+            let Some(entry) = journal::last_of_kind(writer, KIND)? else {
+                facts["log"] = json!(1);
+                writer.note(KIND, About::default(), facts)?;
+                return Ok(Kept::Anchored);
+            };
+            let (anchored, last) = (entry.at, entry.facts);
+            let (before, log) = (last["seq"].as_u64().unwrap_or(0), log_of(&last));
+            if seq == before && last["head"] == facts["head"] {
                 return Ok(Kept::Known);
             }
             let kept = if seq > before {
+                facts["log"] = json!(log);
                 Kept::Anchored
             } else {
+                facts["log"] = json!(log + 1);
+                let both = json!({ "formerAt": anchored, "former": last, "present": facts });
+                writer.note(FELL_BACK, About::default(), both)?;
                 Kept::FellBack
             };
-            if kept == Kept::FellBack {
-                // Once for each such checkpoint.
-                let said = journal::last_of_kind(writer, FELL_BACK)?;
-                if said.is_some_and(|entry| entry.facts["head"] == facts["head"]) {
-                    return Ok(Kept::FellBack);
-                }
-            }
-            let kind = if kept == Kept::Anchored {
-                KIND
-            } else {
-                FELL_BACK
-            };
-            writer.note(kind, About::default(), facts)?;
+            writer.note(KIND, About::default(), facts)?;
             Ok(kept)
         })
         .await
+}
+
+/// Which log an anchor is of; of those without a number, the first.
+#[must_use]
+pub fn log_of(facts: &Value) -> u64 {
+    facts["log"].as_u64().unwrap_or(1)
 }
 
 /// Line, hash and text of a checkpoint.
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn each_checkpoint_is_anchored_once_and_a_log_that_falls_back_is_told() {
+    async fn each_checkpoint_is_anchored_once_and_a_log_that_falls_back_is_told_and_counted_anew() {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(&folder.path().join("state.db")).unwrap();
         for (record, kept) in [
@@ -147,9 +146,9 @@ mod tests {
             (record(7, "a"), Kept::Known),
             (record(9, "b"), Kept::Anchored),
             (record(8, "c"), Kept::FellBack),
-            (record(8, "c"), Kept::FellBack),
-            (record(9, "d"), Kept::FellBack),
-            (record(9, "b"), Kept::Known),
+            (record(8, "c"), Kept::Known),
+            (record(11, "e"), Kept::Anchored),
+            (record(11, "f"), Kept::FellBack),
             (
                 json!({ "checkpoint": { "statement": "seq 12" } }),
                 Kept::Unreadable,
@@ -157,19 +156,19 @@ mod tests {
         ] {
             assert_eq!(anchor(&store, &record).await.unwrap(), kept, "{record}");
         }
-        let anchors = store
-            .read(|db| journal::of_kind(db, KIND, 100))
-            .await
-            .unwrap();
-        let seqs: Vec<_> = anchors
+        let kept = |kind| store.read(move |db| journal::of_kind(db, kind, 100));
+        let anchors = kept(KIND).await.unwrap();
+        let anchors: Vec<_> = anchors
             .iter()
-            .map(|entry| entry.facts["seq"].clone())
+            .map(|entry| (log_of(&entry.facts), entry.facts["seq"].clone()))
             .collect();
-        assert_eq!(seqs, [json!(7), json!(9)]);
-        let told = store
-            .read(|db| journal::of_kind(db, FELL_BACK, 100))
-            .await
-            .unwrap();
-        assert_eq!(told.len(), 2, "once each");
+        let wanted = [(1, 7), (1, 9), (2, 8), (2, 11), (3, 11)];
+        assert_eq!(anchors, wanted.map(|(log, seq)| (log, json!(seq))));
+        let told = kept(FELL_BACK).await.unwrap();
+        let former: Vec<_> = told
+            .iter()
+            .map(|entry| entry.facts["former"]["seq"].clone())
+            .collect();
+        assert_eq!(former, [json!(9), json!(11)], "once each");
     }
 }

@@ -200,7 +200,8 @@ pub(super) async fn activity(
     Ok(Json(body))
 }
 
-/// `GET /api/anchors?limit=`: checkpoints of the gate's audit log, oldest first.
+/// `GET /api/anchors?limit=`: checkpoints of the gate's audit log, oldest first. `limit` does not leave
+/// out the last one of a log that another was begun in place of.
 pub(super) async fn anchors(
     State(board): State<Shared>,
     _person: Person,
@@ -210,15 +211,24 @@ pub(super) async fn anchors(
     let body = board
         .store
         .read(move |db| {
+            let shown = |at, facts: &Value| {
+                json!({ "anchoredAt": iso(at), "log": crate::anchor::log_of(facts),
+                        "seq": facts["seq"], "statement": facts["statement"],
+                        "key": facts["key"], "signature": facts["signature"] })
+            };
             let list = journal::of_kind(db, crate::anchor::KIND, limit)?;
-            Ok(list
+            let former = journal::of_kind(db, crate::anchor::FELL_BACK, limit)?;
+            let former = former
                 .iter()
+                .filter(|e| e.facts["former"]["statement"].is_string())
                 .map(|e| {
-                    json!({ "anchoredAt": iso(e.at), "seq": e.facts["seq"],
-                            "statement": e.facts["statement"], "key": e.facts["key"],
-                            "signature": e.facts["signature"] })
-                })
-                .collect())
+                    shown(
+                        e.facts["formerAt"].as_i64().unwrap_or(e.at),
+                        &e.facts["former"],
+                    )
+                });
+            let list = list.iter().map(|e| shown(e.at, &e.facts));
+            Ok(former.chain(list).collect())
         })
         .await?;
     Ok(Json(body))

@@ -2,23 +2,17 @@
 //! and the one before, every number, every checkpoint, and how it ends. Nothing is trusted but the
 //! public key and the anchors that the caller brings.
 //!
-//! What it cannot see by itself: a log that was cut back to an earlier clean close, or made anew by
-//! somebody who has the signing key. Anchors, kept elsewhere, show the first.
+//! What it cannot see by itself: a log that was cut back to an earlier clean close, deleted and begun
+//! anew, or made anew by somebody who has the signing key. Anchors, kept elsewhere, show these.
 
+mod anchored;
 mod report;
 mod walk;
 
-use std::collections::BTreeMap;
-
-use super::Seq;
-use super::chain::LineHash;
 use super::segment::Segment;
 
+pub use anchored::{Anchor, Anchors};
 pub use report::{End, Finding, Report};
-
-/// What is known of the log from elsewhere.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Anchors(pub BTreeMap<Seq, LineHash>);
 
 /// Tells whether a signature over a statement is good.
 pub type Judge<'j> = dyn Fn(&str, &str) -> Result<(), String> + 'j;

@@ -1,3 +1,5 @@
+mod anchors;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -130,28 +132,6 @@ fn a_torn_tail_a_cut_one_and_a_clean_end_are_told_apart() {
             "{report}"
         );
     }
-}
-
-#[test]
-fn a_log_cut_back_to_an_earlier_clean_close_is_found_by_an_anchor() {
-    let (_keep, folder) = log();
-    write(&folder, 1, 5, u64::MAX);
-    let early = std::fs::read(folder.join(FILE)).unwrap();
-    write(&folder, 1, 5, u64::MAX);
-    let whole = check(&folder);
-    let anchors = Anchors([(whole.last, LineHash::parse(whole.head.as_bytes()).unwrap())].into());
-    let anchored = Check {
-        anchors,
-        ..Check::default()
-    };
-    let segments = segment::list(&folder).unwrap();
-    let report = verify(&segments, &anchored).unwrap();
-    assert!(report.intact && report.anchors == 1, "control: {report}");
-    std::fs::write(folder.join(FILE), early).unwrap();
-    assert!(check(&folder).intact, "by itself nothing can be seen");
-    let report = verify(&segments, &anchored).unwrap();
-    assert!(!report.intact, "{report}");
-    assert!(report.findings[0].problem.contains("cut back"), "{report}");
 }
 
 /// What somebody may do to a file.

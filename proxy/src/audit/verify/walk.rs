@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use policy::record::{Checkpoint, LogFact, Record, RecordKind};
 
+use super::Check;
+use super::anchored::Anchored;
 use super::report::{End, Report};
-use super::{Anchors, Check};
 use crate::audit::Seq;
 use crate::audit::chain::{self, LineHash};
 use crate::audit::checkpoint::{Interval, Statement};
@@ -28,7 +29,7 @@ struct Explained {
 /// A check on its way through the log.
 pub(super) struct Walk<'c> {
     check: &'c Check<'c>,
-    anchors: Anchors,
+    anchors: Anchored,
     report: Report,
     /// The last line that was read: its number and hash.
     last: Option<(Seq, LineHash)>,
@@ -47,7 +48,7 @@ impl<'c> Walk<'c> {
     pub(super) fn new(check: &'c Check<'c>) -> Self {
         Self {
             check,
-            anchors: check.anchors.clone(),
+            anchors: Anchored::new(&check.anchors),
             report: Report::default(),
             last: None,
             open: BTreeMap::new(),
@@ -134,7 +135,7 @@ impl<'c> Walk<'c> {
             }
         };
         self.joins(file, number, &record, sealed.prev);
-        self.anchored(file, number, record.seq, sealed.hash);
+        self.anchors.line(file, number, record.seq, sealed.hash);
         self.last = Some((record.seq, sealed.hash));
         self.content(file, number, &record);
     }
@@ -171,18 +172,6 @@ impl<'c> Walk<'c> {
             },
         };
         self.report.find(file, number, problem);
-    }
-
-    fn anchored(&mut self, file: &str, number: u64, seq: Seq, hash: LineHash) {
-        match self.anchors.0.remove(&seq) {
-            None => {}
-            Some(wanted) if wanted == hash => self.report.anchors += 1,
-            Some(_) => self.report.find(
-                file,
-                number,
-                format!("line {seq} is not the one that was anchored"),
-            ),
-        }
     }
 
     fn content(&mut self, file: &str, number: u64, record: &Record) {
@@ -296,7 +285,8 @@ impl<'c> Walk<'c> {
             End::Closed | End::Open | End::Torn => {}
         }
         self.beginning();
-        self.elsewhere();
+        let (first, last) = (self.report.first, self.report.last);
+        self.anchors.finish(first, last, &mut self.report);
         if self.check.key.is_some() {
             self.vouched();
         }
@@ -357,22 +347,6 @@ impl<'c> Walk<'c> {
         } else {
             let problem = format!("lines 1 to {} are missing", first - 1);
             self.report.find("", 0, problem);
-        }
-    }
-
-    /// Anchors that no line answered to.
-    fn elsewhere(&mut self) {
-        let (first, last) = (self.report.first, self.report.last);
-        for seq in std::mem::take(&mut self.anchors.0).into_keys() {
-            if seq > last {
-                let problem = format!(
-                    "line {seq} was anchored, but the log ends with {last}: it was cut back"
-                );
-                self.report.find("", 0, problem);
-            } else if seq >= first {
-                let problem = format!("line {seq} was anchored and is missing");
-                self.report.find("", 0, problem);
-            }
         }
     }
 }

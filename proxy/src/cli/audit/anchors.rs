@@ -7,18 +7,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::audit::checkpoint::Statement;
-use crate::audit::verify::Anchors;
+use crate::audit::verify::{Anchor, Anchors};
 
 /// How long to wait for whoever keeps them.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Reads anchors from a file or from the orchestrator's socket: JSON objects, one a line or in a
-/// list, that have a checkpoint's `statement`, at the top or under `checkpoint`. It is an error if
+/// list, that have a checkpoint's `statement`, at the top or under `checkpoint`, and where they are of
+/// more than one log, the number of theirs (`log`). With `only`, those of that log. It is an error if
 /// there is none.
 ///
 /// # Errors
 /// What the system said, or what is wrong with the content.
-pub(super) fn read(path: &Path) -> std::io::Result<Anchors> {
+pub(super) fn read(path: &Path, only: Option<u64>) -> std::io::Result<Anchors> {
     let text = if std::fs::metadata(path)?.file_type().is_socket() {
         ask(path)?
     } else {
@@ -35,11 +36,23 @@ pub(super) fn read(path: &Path) -> std::io::Result<Anchors> {
                 .find_map(serde_json::Value::as_str)
                 .and_then(Statement::parse)
                 .ok_or_else(|| wrong("holds something that is no checkpoint"))?;
-            anchors.0.insert(statement.seq, statement.head);
+            let log = anchor["log"].as_u64().unwrap_or(1);
+            if only.is_some_and(|only| only != log) {
+                continue;
+            }
+            anchors.0.push(Anchor {
+                seq: statement.seq,
+                head: statement.head,
+                log,
+                at: anchor["anchoredAt"].as_str().map(str::to_owned),
+            });
         }
     }
     if anchors.0.is_empty() {
-        return Err(wrong("holds no anchor at all"));
+        return Err(wrong(match only {
+            Some(_) => "holds no anchor of that log",
+            None => "holds no anchor at all",
+        }));
     }
     Ok(anchors)
 }

@@ -23,6 +23,10 @@ pub(in crate::cli) struct VerifyArgs {
     /// Checkpoints that were kept elsewhere: JSON lines, or a socket to ask for them
     #[arg(long, value_name = "FILE|SOCKET")]
     anchors: Option<PathBuf>,
+    /// Of anchors of several logs, only those of this one: the earlier one was moved away by somebody who
+    /// may, or an earlier one is looked at
+    #[arg(long, value_name = "NUMBER", requires = "anchors")]
+    log: Option<u64>,
     /// The log is still being written: expect no closing record
     #[arg(long)]
     live: bool,
@@ -41,7 +45,8 @@ pub(super) fn verify(args: &VerifyArgs) -> Exit {
         Ok(key) => key,
         Err(problem) => return fail(&problem),
     };
-    let anchors = match args.anchors.as_deref().map(anchors::read).transpose() {
+    let read = |path| anchors::read(path, args.log);
+    let anchors = match args.anchors.as_deref().map(read).transpose() {
         Ok(anchors) => anchors.unwrap_or_default(),
         Err(problem) => return fail(&problem),
     };
