@@ -88,14 +88,18 @@ pub enum Ids {
     Groups,
 }
 
-/// A snapshot of the account files.
+/// A snapshot of the account files, and of the lowest port that needs no capability (0 by default).
 #[derive(Debug, Clone, Default)]
 pub struct Accounts {
     users: Vec<(String, u32)>,
     subuid: Vec<Subordinate>,
     subgid: Vec<Subordinate>,
     ask_name_service: bool,
+    first_port: u16,
 }
+
+/// From here on any user may bind, unless the system says otherwise.
+const FIRST_PORT: u16 = 1024;
 
 impl Accounts {
     /// Reads the host's files. A missing subuid or subgid file means that nobody has any.
@@ -105,6 +109,9 @@ impl Accounts {
         let subgid = read_optional(Path::new("/etc/subgid"))?;
         let mut accounts = Self::from_texts(&passwd, &subuid, &subgid)?;
         accounts.ask_name_service = true;
+        let path = Path::new("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+        // What cannot be read may be any port.
+        accounts.first_port = read(path)?.trim().parse().unwrap_or(0).min(FIRST_PORT);
         Ok(accounts)
     }
 
@@ -124,7 +131,13 @@ impl Accounts {
             subuid: subordinates(Path::new("/etc/subuid"), subuid)?,
             subgid: subordinates(Path::new("/etc/subgid"), subgid)?,
             ask_name_service: false,
+            first_port: FIRST_PORT,
         })
+    }
+
+    /// The lowest port that every user may bind; never above 1024.
+    pub fn first_port(&self) -> u16 {
+        self.first_port
     }
 
     /// The uid of a name; falls back to the name service (LDAP and the like) on a real host.

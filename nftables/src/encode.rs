@@ -224,6 +224,9 @@ impl Encoder {
             Term::Source(address, prefix) => self.address(*address, *prefix, SOURCE),
             Term::Destination(address, prefix) => self.address(*address, *prefix, DESTINATION),
             Term::SourcePort(protocol, port) => self.port(*protocol, 0, &port.to_be_bytes()),
+            Term::SourcePortFrom(protocol, port) => {
+                self.port_that(libc::NFT_CMP_GTE, *protocol, 0, &port.to_be_bytes());
+            }
             Term::DestinationPort(protocol, port) => self.port(*protocol, 2, &port.to_be_bytes()),
             Term::Ports(protocol, source, destination) => {
                 // Side by side in the header: nft(8) loads both at once.
@@ -237,6 +240,8 @@ impl Encoder {
                 self.nodes.push(mask(&[0x04]));
                 self.compare(libc::NFT_CMP_EQ, &[0x04]);
             }
+            Term::Handshake => self.handshake(libc::NFT_CMP_EQ),
+            Term::NotHandshake => self.handshake(libc::NFT_CMP_NEQ),
             Term::HopLimit255 => {
                 self.family(libc::NFPROTO_IPV6);
                 self.payload(libc::NFT_PAYLOAD_NETWORK_HEADER, 7, 1);
@@ -404,14 +409,26 @@ impl Encoder {
         }
     }
 
+    /// SYN and ACK, both set.
+    fn handshake(&mut self, operator: i32) {
+        self.protocol(libc::IPPROTO_TCP);
+        self.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, 13, 1);
+        self.nodes.push(mask(&[0x12]));
+        self.compare(operator, &[0x12]);
+    }
+
     fn port(&mut self, protocol: Protocol, offset: u32, value: &[u8]) {
+        self.port_that(libc::NFT_CMP_EQ, protocol, offset, value);
+    }
+
+    fn port_that(&mut self, operator: i32, protocol: Protocol, offset: u32, value: &[u8]) {
         self.protocol(match protocol {
             Protocol::Tcp => libc::IPPROTO_TCP,
             Protocol::Udp => libc::IPPROTO_UDP,
         });
         let len = u32::try_from(value.len()).expect("one or two ports");
         self.payload(libc::NFT_PAYLOAD_TRANSPORT_HEADER, offset, len);
-        self.compare(libc::NFT_CMP_EQ, value);
+        self.compare(operator, value);
     }
 
     /// A prefix that ends on a byte is a shorter load, any other a mask: as nft(8) does it.

@@ -148,7 +148,10 @@ fn term(term: &Term) -> String {
             format!("{protocol} sport {source} {protocol} dport {destination}")
         }
         Term::Tcp => "meta l4proto tcp".into(),
+        Term::SourcePortFrom(protocol, port) => format!("{} sport >= {port}", protocol.as_str()),
         Term::Reset => "tcp flags & rst == rst".into(),
+        Term::Handshake => "tcp flags & (syn | ack) == syn | ack".into(),
+        Term::NotHandshake => "tcp flags & (syn | ack) != syn | ack".into(),
         Term::HopLimit255 => "ip6 hoplimit 255".into(),
         Term::Icmp4(kind) => format!("icmp type {kind}"),
         Term::Icmp6(kind) => format!("icmpv6 type {kind}"),

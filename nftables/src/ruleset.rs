@@ -36,6 +36,10 @@ pub const MARK_REFUSED: u32 = 0x706f_7275;
 /// Connections that administration opened from outside: their answers may travel back.
 pub const MARK_ADMINISTRATION: u32 = 0x706f_7276;
 
+/// No uid: `meta skuid` ends a rule for packets without a socket, so that "is not this one" means "has
+/// a uid".
+pub(crate) const NOBODY_AT_ALL: u32 = u32::MAX;
+
 pub const COUNTER_REFUSED: &str = "refused";
 pub const COUNTER_SQUATTED: &str = "squatted";
 pub const COUNTER_INBOUND: &str = "inbound";
@@ -169,8 +173,13 @@ pub enum Term {
     DestinationPort(Protocol, u16),
     /// Source and destination port.
     Ports(Protocol, u16, u16),
+    /// This port or a higher one.
+    SourcePortFrom(Protocol, u16),
     Tcp,
     Reset,
+    /// What answers a SYN.
+    Handshake,
+    NotHandshake,
     HopLimit255,
     Icmp4(u8),
     Icmp6(u8),
@@ -217,7 +226,7 @@ impl Ruleset {
         let resolved = config.resolve(accounts, now)?;
         Ok(match config.scope {
             Scope::Guest => guest::ruleset(&config.table, &resolved),
-            Scope::Agents => agents::ruleset(&config.table, &resolved),
+            Scope::Agents => agents::ruleset(&config.table, &resolved, accounts.first_port()),
         })
     }
 

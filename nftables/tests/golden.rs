@@ -35,6 +35,15 @@ fn agents() {
 }
 
 #[test]
+fn redirect() {
+    let ruleset = ruleset(include_str!("golden/redirect.toml"));
+    assert_eq!(
+        render::text(&ruleset, now()),
+        include_str!("golden/redirect.nft")
+    );
+}
+
+#[test]
 fn guest() {
     let ruleset = ruleset(include_str!("golden/guest.toml"));
     assert_eq!(

@@ -5,6 +5,7 @@
 //! of it (not hang), and the counters must name the user.
 
 mod attempts;
+mod cookies;
 mod flows;
 mod lab;
 mod lifecycle;

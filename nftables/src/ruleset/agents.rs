@@ -1,15 +1,17 @@
 //! Scope `agents`: a host that does other things. Only the listed uids are shut.
 
 use super::{
-    Base, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Elements, Hook, Policy, Ruleset, SET_AGENTS,
-    Set, Term, exceptions, gate, refuse, rule,
+    Base, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Elements, Hook, NOBODY_AT_ALL, Policy, Rule,
+    Ruleset, SET_AGENTS, Set, Term, exceptions, gate, refuse, rule,
 };
-use crate::config::{Resolved, Scope};
+use crate::config::{Protocol, Resolved, Scope};
 
 /// Without redirection no `ct` expression appears here: a host without connection tracking does
 /// not get it from us. Inbound needs no chain of its own: a listening agent's SYN-ACK carries its
-/// uid and is refused.
-pub(super) fn ruleset(table: &str, resolved: &Resolved) -> Ruleset {
+/// uid and is refused, and one that has no uid is dropped.
+///
+/// `first_port` is the lowest port that every user may bind.
+pub(super) fn ruleset(table: &str, resolved: &Resolved, first_port: u16) -> Ruleset {
     let who = Term::UserIn(SET_AGENTS.into());
     let mut output = gate::squatters(&resolved.ports, resolved.gate);
     output.extend(exceptions::rules(&resolved.openings, false));
@@ -18,6 +20,7 @@ pub(super) fn ruleset(table: &str, resolved: &Resolved) -> Ruleset {
         "agents reach nothing else",
         vec![who.clone(), Term::Goto("refuse")],
     ));
+    output.extend(handshakes(first_port));
     let mut sets = vec![
         Set {
             name: SET_AGENTS.into(),
@@ -41,4 +44,27 @@ pub(super) fn ruleset(table: &str, resolved: &Resolved) -> Ruleset {
         chains,
         detour: gate::detour(table, &resolved.ports, resolved.agents.clone()),
     }
+}
+
+/// A SYN cookie, and the answer to a TCP Fast Open, is sent without a socket: nobody can tell whose
+/// listener it is, and the connection that it begins would go on without a uid as long as its program
+/// leaves it alone, or once it is closed. Every program can make the kernel send one (`listen` with
+/// backlog 0), so none leaves from a port that agents could be listening on.
+fn handshakes(first_port: u16) -> [Rule; 2] {
+    let mut cookie = Vec::new();
+    if first_port > 0 {
+        cookie.push(Term::SourcePortFrom(Protocol::Tcp, first_port));
+    }
+    cookie.extend([Term::Handshake, Term::Count(COUNTER_REFUSED), Term::Drop]);
+    [
+        rule(
+            "handshakes of everybody else's listeners",
+            vec![
+                Term::Handshake,
+                Term::UserIsNot(NOBODY_AT_ALL),
+                Term::Accept,
+            ],
+        ),
+        rule("no handshake of nobody's listener", cookie),
+    ]
 }

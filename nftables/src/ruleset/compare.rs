@@ -62,7 +62,47 @@ fn missing<'r>(held: &[(&str, &Rule)], wanted: Vec<(&str, &'r Rule)>) -> Option<
     let (_, rule) = wanted.into_iter().find(|(chain, rule)| {
         !held
             .iter()
-            .any(|(other, held)| other == chain && held.terms == rule.terms)
+            .any(|(other, held)| other == chain && (held.terms == rule.terms || wider(held, rule)))
     })?;
     Some(rule)
+}
+
+/// Whether `held` drops what `rule` drops, from a lower port on or from all.
+fn wider(held: &Rule, rule: &Rule) -> bool {
+    let Some((Term::SourcePortFrom(protocol, port), rest)) = rule.terms.split_first() else {
+        return false;
+    };
+    if rest.last() != Some(&Term::Drop) {
+        return false;
+    }
+    match held.terms.split_first() {
+        Some((Term::SourcePortFrom(other, lower), same)) => {
+            other == protocol && lower <= port && same == rest
+        }
+        Some(_) => held.terms == rest,
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Protocol;
+    use crate::ruleset::rule;
+
+    #[test]
+    fn more_ports_whose_cookies_are_dropped_open_nothing() {
+        let from = |port: u16| {
+            let mut terms = Vec::new();
+            if port > 0 {
+                terms.push(Term::SourcePortFrom(Protocol::Tcp, port));
+            }
+            terms.extend([Term::Handshake, Term::Drop]);
+            rule("cookies", terms)
+        };
+        assert!(wider(&from(80), &from(1024)) && wider(&from(0), &from(1024)));
+        assert!(!wider(&from(1024), &from(80)) && !wider(&from(1024), &from(0)));
+        let accepts = rule("another", vec![Term::Handshake, Term::Accept]);
+        assert!(!wider(&accepts, &from(1024)));
+    }
 }

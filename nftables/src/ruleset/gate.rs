@@ -76,20 +76,28 @@ pub(super) fn squatters(ports: &Ports, gate: u32) -> Vec<Rule> {
 }
 
 /// What comes from the gate's ports over loopback once squatters are gone, for scope `guest`.
-pub(super) fn answers(ports: &Ports) -> Vec<Rule> {
-    ports
-        .all()
-        .map(|(which, protocol, port)| {
-            rule(
-                format!("{which} answers, or the kernel for it").replacen("its", "the gate's", 1),
-                vec![
-                    Term::OutLoopback,
-                    Term::SourcePort(protocol, port),
-                    Term::Accept,
-                ],
-            )
-        })
-        .collect()
+///
+/// A handshake must have the gate's uid: a SYN cookie is sent without a socket, and anybody's listener
+/// makes the kernel send one (`listen` with backlog 0).
+pub(super) fn answers(ports: &Ports, gate: u32) -> Vec<Rule> {
+    let mut rules = Vec::new();
+    for (which, protocol, port) in ports.all() {
+        let which = which.replacen("its", "the gate's", 1);
+        let from = [Term::OutLoopback, Term::SourcePort(protocol, port)];
+        if protocol == Protocol::Tcp {
+            let mut terms = from.to_vec();
+            terms.extend([Term::Handshake, Term::UserIs(gate), Term::Accept]);
+            rules.push(rule(format!("{which} begins"), terms));
+        }
+        let mut terms = from.to_vec();
+        if protocol == Protocol::Tcp {
+            terms.push(Term::NotHandshake);
+        }
+        terms.push(Term::Accept);
+        let comment = format!("{which} answers, or the kernel for it");
+        rules.push(rule(comment, terms));
+    }
+    rules
 }
 
 /// The one thing on loopback that an agent reaches by itself, and where it is led without asking.

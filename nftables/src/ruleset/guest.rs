@@ -48,7 +48,7 @@ fn everybody_but(gate: u32) -> Vec<UidRange> {
 
 fn output(resolved: &Resolved) -> Chain {
     let mut rules = gate::squatters(&resolved.ports, resolved.gate);
-    rules.extend(gate::answers(&resolved.ports));
+    rules.extend(gate::answers(&resolved.ports, resolved.gate));
     rules.extend(gate::reachable(&resolved.ports, None));
     rules.push(rule(
         "the gate leaves and marks its flows",

@@ -105,7 +105,7 @@ fn order_is_part_of_the_meaning() {
     });
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
-        found[0].starts_with("changed: rule output/\"agents reach nothing else\""),
+        found[0].starts_with("changed: rule output/\"no handshake of nobody's listener\""),
         "{found:?}"
     );
 }

@@ -177,6 +177,58 @@ def listen(address, port):
                     one.close()
 
 
+def crowd(address, port, count):
+    """Dials that fill a listener's queue; whoever holds them keeps it full."""
+    dials = []
+    for _ in range(int(count)):
+        dial = socket.socket(family(address), socket.SOCK_STREAM)
+        dial.setblocking(False)
+        dial.connect_ex((address, int(port)))
+        dials.append(dial)
+    return dials
+
+
+def nobody(address, port, backlog, protocol=0, *full):
+    """Listens with a queue that a dial or two fill (on older kernels none, with backlog 0), so that the
+    kernel answers with SYN cookies, which have no socket. Reads what comes, answers and closes at
+    once: what the rules kept back has no socket either from then on. `full`: where to dial oneself,
+    and how often."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM, int(protocol))
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((address, int(port)))
+    sock.listen(int(backlog))
+    own = crowd(*full) if full else []
+    print("listening", flush=True)
+    open_now = [sys.stdin, sock]
+    while True:
+        ready, _, _ = select.select(open_now, [], [])
+        for one in ready:
+            if one is sys.stdin:
+                return "stopped, %d dials held" % len(own)
+            if one is sock:
+                open_now.append(sock.accept()[0])
+                continue
+            try:
+                print("heard", one.recv(4096), flush=True)
+                one.sendall(b"answer\n")
+            except OSError:
+                pass
+            open_now.remove(one)
+            one.close()
+
+
+def knock(address, port, count, protocol=0):
+    """Whether a handshake comes about at a listener whose queue is full already."""
+    dials = crowd(address, port, count)
+    sock = socket.socket(family(address), socket.SOCK_STREAM, int(protocol))
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    sock.sendall(b"attempt\n")
+    for dial in dials:
+        dial.close()
+    return "reached"
+
+
 def hold(address, port):
     """Opens a flow, then uses it again when a line comes in."""
     sock = socket.socket(family(address), socket.SOCK_STREAM)

@@ -54,7 +54,8 @@ pub(super) fn outgoing(guest: &Guest) -> Vec<Rule> {
     rules
 }
 
-/// Packets without a user: connections that were not yet accepted, or closed already.
+/// Packets without a user: connections that were not yet accepted, or closed already. Not what begins
+/// one: a SYN cookie may be of anybody's listener.
 pub(super) fn kernel(guest: &Guest) -> Vec<Rule> {
     let mut rules = Vec::new();
     for (number, entry) in (1..).zip(&guest.administration) {
@@ -63,7 +64,9 @@ pub(super) fn kernel(guest: &Guest) -> Vec<Rule> {
                 "administration {number}, port {port} without a socket: {}",
                 entry.reason
             );
-            rule(comment, answer(*port).into())
+            let mut terms = vec![Term::NotHandshake];
+            terms.extend(answer(*port));
+            rule(comment, terms)
         }));
     }
     rules
