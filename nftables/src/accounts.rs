@@ -111,7 +111,8 @@ impl Accounts {
         accounts.ask_name_service = true;
         let path = Path::new("/proc/sys/net/ipv4/ip_unprivileged_port_start");
         // What cannot be read may be any port.
-        accounts.first_port = read(path)?.trim().parse().unwrap_or(0).min(FIRST_PORT);
+        let first = read(path).ok().and_then(|text| text.trim().parse().ok());
+        accounts.first_port = first.unwrap_or(0).min(FIRST_PORT);
         Ok(accounts)
     }
 

@@ -3,7 +3,8 @@
 //! In scope `agents` a packet is judged by its socket's uid. A program that closes a connection
 //! while data is still queued leaves an orphan behind, which the kernel goes on sending without a
 //! uid: opened before the rules, it would outlive them. So `apply` destroys the TCP sockets of shut
-//! users that reach beyond loopback. New ones cannot come to be: the first packet is refused.
+//! users that reach beyond loopback. New ones cannot come to be: the first packet is refused, a SYN-ACK
+//! without a uid too.
 //!
 //! Messages of `NETLINK_SOCK_DIAG` (linux/inet_diag.h), built and read as bytes.
 

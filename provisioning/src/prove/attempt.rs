@@ -47,7 +47,7 @@ fn attempt(task: &Task) -> Report {
         Kind::Icmp | Kind::Raw => network::echo(task),
         Kind::Packet => network::packet(),
         Kind::Ping => local::ping(task),
-        Kind::Inbound | Kind::Squat => network::listen(task),
+        Kind::Inbound | Kind::Squat | Kind::SquatFull => network::listen(task),
         Kind::Netlink => local::netlink(task),
         Kind::ConnectPath => local::connect_paths(task),
         Kind::ControlSocket => local::control_socket(task),

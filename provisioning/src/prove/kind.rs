@@ -78,6 +78,8 @@ words! {
         GateAway = "gate-port-closed",
         /// Answering from the gate's port.
         Squat = "squat-port",
+        /// The same by a listener whose queue is full: its handshakes have no uid.
+        SquatFull = "squat-port-full",
         /// The boundary's counters name the user.
         Counted = "counted",
         /// Any message to the kernel's packet filter.
@@ -220,6 +222,7 @@ impl Kind {
                     | Self::GatePort
                     | Self::GateAway
                     | Self::Squat
+                    | Self::SquatFull
             )
     }
 

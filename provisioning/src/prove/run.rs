@@ -164,7 +164,7 @@ impl<'a> Run<'a> {
             Kind::LoopbackTcp | Kind::LoopbackUdp => self.loopback(case),
             Kind::GatePort => self.gate_port(case),
             Kind::GateAway => self.gate_away(case),
-            Kind::Squat => self.squat(case),
+            Kind::Squat | Kind::SquatFull => self.squat(case),
             Kind::Counted => self.counted(case),
             _ => self.local(case),
         }
@@ -265,6 +265,7 @@ fn is_late(kind: Kind) -> bool {
         Kind::GatePort
             | Kind::GateAway
             | Kind::Squat
+            | Kind::SquatFull
             | Kind::Counted
             | Kind::Neighbour
             | Kind::Finish

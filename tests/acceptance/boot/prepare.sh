@@ -34,10 +34,14 @@ UNIT
 unit agent <<UNIT
 [Unit]
 Requires=portcullis-boundary-proof.service
-After=portcullis-boundary-proof.service
+After=portcullis-boundary-proof.service portcullis-boundary-watch.service
+StartLimitIntervalSec=0
 [Service]
 User=agent
 NoNewPrivileges=yes
+ExecStartPre=+/usr/local/lib/portcullis/portcullis-boundary proven --status /run/portcullis/boundary/status.json
+Restart=on-failure
+RestartSec=1
 ExecStart=$send 10.0.2.2:4300 [fec0::2]:4300
 [Install]
 WantedBy=multi-user.target

@@ -18,6 +18,7 @@ PATIENCE = 5.0
 ANSWER = 0.4
 IPPROTO_MPTCP = 262
 IPV6_FREEBIND = 78
+TCP_FASTOPEN = 23
 IP_FREEBIND = 15
 IP_TRANSPARENT = 19
 
@@ -196,6 +197,9 @@ def nobody(address, port, backlog, protocol=0, *full):
     sock = socket.socket(family(address), socket.SOCK_STREAM, int(protocol))
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.bind((address, int(port)))
+    if int(protocol) != IPPROTO_MPTCP:
+        # Answers a Fast Open by a connection that nobody has accepted yet, where the host allows it.
+        sock.setsockopt(socket.IPPROTO_TCP, TCP_FASTOPEN, 16)
     sock.listen(int(backlog))
     own = crowd(*full) if full else []
     print("listening", flush=True)

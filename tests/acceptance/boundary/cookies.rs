@@ -2,7 +2,7 @@
 //!
 //! The kernel sends them when a listener's queue is full, and any program can see to that: `listen`
 //! with backlog 0, or a small one, and a dial or two that are not answered. The connection that begins so has no uid until it is
-//! accepted, and none again once it is closed.
+//! accepted, and none again once it is closed. A Fast Open that is answered begins the same way.
 
 use tests::command::Program;
 use tests::wait;
@@ -96,6 +96,30 @@ fn squat(scope: &str, backlog: &str, crowd: &str) {
         assert_eq!(shut.outcome, "hung", "{what}: {shut:?}");
         assert!(lab.total("refused") > refused, "{what}: {}", lab.counters());
         drop(squatter);
+    }
+}
+
+/// The answer to a Fast Open is sent for a connection that nobody has accepted yet.
+#[test]
+fn krn_24_squatting_by_fast_open() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        // Both sides, without asking for the other's cookie first.
+        lab.sysctl("net/ipv4/tcp_fastopen", "1543");
+        for address in ["127.0.0.1", "::1"] {
+            let listen = ["nobody", address, GATE_PORT, "16", TCP];
+            let dial = ["fastopen", address, GATE_PORT];
+            careless(&lab, scope);
+            let squatter = lab.start(OTHER_AGENT, &listen, "listening");
+            let open = lab.attempt(AGENT, &dial);
+            assert_eq!(open.outcome, "reached", "control: {scope}: {open:?}");
+            drop(squatter);
+
+            lab.shut();
+            let _squatter = lab.start(OTHER_AGENT, &listen, "listening");
+            let shut = lab.attempt(AGENT, &dial);
+            assert_ne!(shut.outcome, "reached", "{scope}: {address}: {shut:?}");
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
-use socket2::{Domain, Protocol, SockAddr, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::WORD;
 use crate::prove::kind::Kind;
@@ -107,6 +107,11 @@ pub(super) fn listen(task: &Task) -> Report {
         Ok(listener) => listener,
         Err(error) => return Report::of_error(&error),
     };
+    let full = task.kind == Kind::SquatFull;
+    let _held = match full.then(|| crowd(&listener)).transpose() {
+        Ok(dials) => dials,
+        Err(error) => return Report::of_error(&error),
+    };
     crate::output::data("listening");
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -115,7 +120,8 @@ pub(super) fn listen(task: &Task) -> Report {
                 let mut buffer = [0; 512];
                 // Whether the other side hears it is what the other side says.
                 while let Ok(length @ 1..) = stream.read(&mut buffer) {
-                    if stream.write_all(&buffer[..length]).is_err() {
+                    // What is left unsent when it is closed has no uid any more.
+                    if stream.write_all(&buffer[..length]).is_err() || full {
                         break;
                     }
                 }
@@ -127,6 +133,22 @@ pub(super) fn listen(task: &Task) -> Report {
         Ok(_) => Report::new(Outcome::Granted, "listened"),
         Err(error) => Report::of_error(&error),
     }
+}
+
+/// Leaves a listener's queue no room, so that the kernel answers for it with SYN cookies: the smallest
+/// backlog, and dials that stay unanswered as long as they are held.
+fn crowd(listener: &TcpListener) -> io::Result<Vec<Socket>> {
+    SockRef::from(listener).listen(0)?;
+    let local = listener.local_addr()?;
+    let dial = || {
+        let socket = Socket::new(Domain::for_address(local), Type::STREAM, None)?;
+        socket.set_nonblocking(true)?;
+        match socket.connect(&local.into()) {
+            Err(error) if error.raw_os_error() != Some(nix::libc::EINPROGRESS) => Err(error),
+            Ok(()) | Err(_) => Ok(socket),
+        }
+    };
+    (0..2).map(|_| dial()).collect()
 }
 
 fn judged(run: impl FnOnce() -> io::Result<Report>) -> Report {

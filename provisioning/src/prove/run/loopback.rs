@@ -160,18 +160,23 @@ impl Run<'_> {
     }
 
     /// Somebody listens at the gate's port; `Err` when the port is taken, by the gate or another.
-    fn stand_in(&self, identity: Option<Identity>, six: bool) -> Result<Listener, Report> {
+    fn stand_in(
+        &self,
+        kind: Kind,
+        identity: Option<Identity>,
+        six: bool,
+    ) -> Result<Listener, Report> {
         let task = Task {
             address: Some(loopback(six)),
             port: self.subject.gate_port,
-            ..Task::new(Kind::Squat, super::LONG_PATIENCE_MS)
+            ..Task::new(kind, super::LONG_PATIENCE_MS)
         };
         Listener::start(identity, &task)
     }
 
     /// The gate's port is reached. Where the gate itself does not listen, its user does for the moment.
     pub(super) fn gate_port(&self, case: &Case) -> Judged {
-        let listener = self.stand_in(Some(self.subject.gate), case.six);
+        let listener = self.stand_in(Kind::Squat, Some(self.subject.gate), case.six);
         let report = spawn::attempt(case.identity, &self.to_gate(case));
         let (status, mut saw) = verdict::granted(&report, case.proof.must, None);
         if listener.is_ok() {
@@ -182,7 +187,7 @@ impl Run<'_> {
 
     /// While nobody listens there, callers hear it at once.
     pub(super) fn gate_away(&self, case: &Case) -> Judged {
-        match self.stand_in(Some(self.subject.gate), case.six) {
+        match self.stand_in(Kind::Squat, Some(self.subject.gate), case.six) {
             // It was free; it is again once this is dropped.
             Ok(listener) => drop(listener),
             Err(_) => return (Status::NotApplicable, "somebody listens there".to_owned()),
@@ -204,7 +209,7 @@ impl Run<'_> {
             identity: Some(self.subject.agent),
             ..case.clone()
         };
-        let squatter = match self.stand_in(case.identity, case.six) {
+        let squatter = match self.stand_in(case.proof.kind, case.identity, case.six) {
             Ok(listener) => listener,
             Err(report) if report.outcome == Outcome::Refused => {
                 return (
@@ -216,7 +221,7 @@ impl Run<'_> {
         };
         let report = spawn::attempt(client.identity, &self.to_gate(&client));
         drop(squatter);
-        let control = match self.stand_in(Some(self.subject.gate), case.six) {
+        let control = match self.stand_in(Kind::Squat, Some(self.subject.gate), case.six) {
             Ok(_listener) => {
                 let report = spawn::attempt(client.identity, &self.to_gate(&client));
                 Control {
