@@ -22,8 +22,8 @@ pub struct Counters {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Total {
-    /// `refused` (output), `squatted` (answers from the gate's ports by somebody else), and in
-    /// scope guest `inbound` and `forwarded`.
+    /// `refused` (output), `squatted` (answers from the gate's ports by somebody else), in scope
+    /// agents `handshakes` (SYN-ACKs without a uid), in scope guest `inbound` and `forwarded`.
     pub name: String,
     pub packets: u64,
     pub bytes: u64,

@@ -42,6 +42,8 @@ pub(crate) const NOBODY_AT_ALL: u32 = u32::MAX;
 
 pub const COUNTER_REFUSED: &str = "refused";
 pub const COUNTER_SQUATTED: &str = "squatted";
+/// SYN-ACKs that had no uid.
+pub const COUNTER_HANDSHAKES: &str = "handshakes";
 pub const COUNTER_INBOUND: &str = "inbound";
 pub const COUNTER_FORWARDED: &str = "forwarded";
 /// Dynamic set keyed by uid, one counter each: who was refused.

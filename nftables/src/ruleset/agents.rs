@@ -1,8 +1,8 @@
 //! Scope `agents`: a host that does other things. Only the listed uids are shut.
 
 use super::{
-    Base, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Elements, Hook, NOBODY_AT_ALL, Policy, Rule,
-    Ruleset, SET_AGENTS, Set, Term, exceptions, gate, refuse, rule,
+    Base, COUNTER_HANDSHAKES, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Elements, Hook,
+    NOBODY_AT_ALL, Policy, Rule, Ruleset, SET_AGENTS, Set, Term, exceptions, gate, refuse, rule,
 };
 use crate::config::{Protocol, Resolved, Scope};
 
@@ -39,7 +39,7 @@ pub(super) fn ruleset(table: &str, resolved: &Resolved, first_port: u16) -> Rule
     Ruleset {
         table: table.to_owned(),
         scope: Scope::Agents,
-        counters: vec![COUNTER_REFUSED, COUNTER_SQUATTED],
+        counters: vec![COUNTER_REFUSED, COUNTER_SQUATTED, COUNTER_HANDSHAKES],
         sets,
         chains,
         detour: gate::detour(table, &resolved.ports, resolved.agents.clone()),
@@ -55,7 +55,7 @@ fn handshakes(first_port: u16) -> [Rule; 2] {
     if first_port > 0 {
         cookie.push(Term::SourcePortFrom(Protocol::Tcp, first_port));
     }
-    cookie.extend([Term::Handshake, Term::Count(COUNTER_REFUSED), Term::Drop]);
+    cookie.extend([Term::Handshake, Term::Count(COUNTER_HANDSHAKES), Term::Drop]);
     [
         rule(
             "handshakes of everybody else's listeners",

@@ -38,6 +38,7 @@ fn attempt(task: &Task) -> Report {
         | Kind::SpoofedTcp
         | Kind::Finish
         | Kind::LoopbackTcp
+        | Kind::FromGatePort
         | Kind::GatePort
         | Kind::GateAway => network::tcp(task),
         Kind::FastOpen => network::fast_open(task),

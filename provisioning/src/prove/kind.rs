@@ -72,6 +72,8 @@ words! {
         LoopbackTcp = "loopback-tcp",
         /// A datagram to one.
         LoopbackUdp = "loopback-udp",
+        /// TCP to one from the gate's own port.
+        FromGatePort = "loopback-from-gate-port",
         /// TCP to the gate's port.
         GatePort = "gate-port",
         /// TCP to the gate's port while nobody listens there.
@@ -219,6 +221,7 @@ impl Kind {
                     | Self::Finish
                     | Self::LoopbackTcp
                     | Self::LoopbackUdp
+                    | Self::FromGatePort
                     | Self::GatePort
                     | Self::GateAway
                     | Self::Squat

@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
             Kind::Inbound => self.inbound(case),
             Kind::Neighbour => self.neighbour(case),
             Kind::Finish => self.finish(case),
-            Kind::LoopbackTcp | Kind::LoopbackUdp => self.loopback(case),
+            Kind::LoopbackTcp | Kind::LoopbackUdp | Kind::FromGatePort => self.loopback(case),
             Kind::GatePort => self.gate_port(case),
             Kind::GateAway => self.gate_away(case),
             Kind::Squat | Kind::SquatFull => self.squat(case),
@@ -264,6 +264,7 @@ fn is_late(kind: Kind) -> bool {
         kind,
         Kind::GatePort
             | Kind::GateAway
+            | Kind::FromGatePort
             | Kind::Squat
             | Kind::SquatFull
             | Kind::Counted

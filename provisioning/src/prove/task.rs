@@ -21,6 +21,9 @@ pub struct Task {
     /// Whose address is claimed as our own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<IpAddr>,
+    /// The port of that address; 0 for any.
+    #[serde(default)]
+    pub source_port: u16,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inside: Option<Inside>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -44,6 +47,7 @@ impl Task {
             port: 0,
             interface: 0,
             source: None,
+            source_port: 0,
             inside: None,
             paths: Vec::new(),
             names: Vec::new(),

@@ -123,6 +123,8 @@ impl Lab {
             echo,
         };
         lab.sysctl("net/ipv4/ping_group_range", "0 2147483647");
+        // The peer does not wait a minute for the end of what the rules took away from it.
+        set(&lab.peer, "net/ipv4/tcp_fin_timeout", "1");
         lab.write_accounts(true);
         lab.write_config(scope, "");
         wait::until_true("the wire carries both protocols", || {
@@ -142,11 +144,7 @@ impl Lab {
     }
 
     pub(super) fn sysctl(&self, name: &str, value: &str) {
-        Program::new("sh")
-            .args(["-c", &format!("echo '{value}' > /proc/sys/{name}")])
-            .in_netns(&self.host)
-            .run()
-            .ok();
+        set(&self.host, name, value);
     }
 
     /// The account files; without subordinates nobody has any.
@@ -379,6 +377,15 @@ impl Lab {
         strip(&mut value);
         value
     }
+}
+
+/// Sets a network's own sysctl.
+fn set(netns: &Netns, name: &str, value: &str) {
+    Program::new("sh")
+        .args(["-c", &format!("echo '{value}' > /proc/sys/{name}")])
+        .in_netns(netns)
+        .run()
+        .ok();
 }
 
 fn strip(value: &mut serde_json::Value) {

@@ -195,7 +195,7 @@ fn datagram_socket(task: &Task, protocol: Option<Protocol>) -> io::Result<Socket
     Ok(socket)
 }
 
-/// Takes an address that is not ours.
+/// Takes the source that the task names, also an address that is not ours.
 fn claim(socket: &Socket, task: &Task) -> io::Result<()> {
     let Some(source) = task.source else {
         return Ok(());
@@ -205,7 +205,9 @@ fn claim(socket: &Socket, task: &Task) -> io::Result<()> {
     } else {
         socket.set_freebind_v6(true)?;
     }
-    socket.bind(&SocketAddr::new(source, 0).into())
+    // After an earlier connection from there; who listens there still has it.
+    socket.set_reuse_address(task.source_port != 0)?;
+    socket.bind(&SocketAddr::new(source, task.source_port).into())
 }
 
 fn exchange(socket: Socket) -> io::Result<Report> {

@@ -59,14 +59,16 @@ impl Service {
         let (count, over) = (Arc::clone(&reached), Arc::clone(&ended));
         let thread = thread::spawn(move || {
             while !over.load(Ordering::SeqCst) {
-                let served = if datagrams {
-                    echo_datagram(&socket)
-                } else {
-                    echo_stream(&socket)
-                };
-                if served.is_ok() {
+                // Counted before it is answered: who was answered may look at the count at once.
+                let came = || {
                     count.fetch_add(1, Ordering::SeqCst);
-                }
+                };
+                // Nobody came in the meantime, or whoever came is gone: on to the next.
+                let _ = if datagrams {
+                    echo_datagram(&socket, came)
+                } else {
+                    echo_stream(&socket, came)
+                };
             }
         });
         Ok(Self {
@@ -87,16 +89,18 @@ impl Drop for Service {
     }
 }
 
-fn echo_datagram(socket: &Socket) -> io::Result<()> {
+fn echo_datagram(socket: &Socket, came: impl Fn()) -> io::Result<()> {
     let mut buffer = [std::mem::MaybeUninit::uninit(); 512];
     let (_, from) = socket.recv_from(&mut buffer)?;
+    came();
     // That it came is what counts; the answer tells a control so.
     let _ = socket.send_to(crate::prove::attempt::WORD, &from);
     Ok(())
 }
 
-fn echo_stream(socket: &Socket) -> io::Result<()> {
+fn echo_stream(socket: &Socket, came: impl Fn()) -> io::Result<()> {
     let (mut stream, _) = socket.accept()?;
+    came();
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;
     let mut buffer = [0; 64];
     if let Ok(length) = stream.read(&mut buffer) {
@@ -108,7 +112,8 @@ fn echo_stream(socket: &Socket) -> io::Result<()> {
 
 impl Run<'_> {
     pub(super) fn loopback(&self, case: &Case) -> Judged {
-        let (report, reached) = match self.serve(case, case.identity) {
+        let patience = self.task(case).patience_ms;
+        let (report, reached) = match self.serve(case, case.identity, patience) {
             Ok(seen) => seen,
             Err(error) => {
                 return (
@@ -120,13 +125,19 @@ impl Run<'_> {
         if case.proof.must == Must::Succeed {
             return verdict::granted(&report, Must::Succeed, None);
         }
+        if report.errno.as_deref() == Some("EADDRINUSE") {
+            return (
+                Status::NotApplicable,
+                "somebody listens at the gate's port".to_owned(),
+            );
+        }
         if reached > 0 {
             return (
                 Status::Broken,
                 format!("{}; the service was reached", report.words()),
             );
         }
-        let control = match self.serve(case, Some(self.subject.gate)) {
+        let control = match self.serve(case, Some(self.subject.gate), super::LONG_PATIENCE_MS) {
             Ok((report, reached)) => Control {
                 works: reached > 0,
                 words: format!("uid {}: {}", self.subject.gate.uid, report.words()),
@@ -139,11 +150,20 @@ impl Run<'_> {
         verdict::granted(&report, Must::Fail, Some(&control))
     }
 
-    fn serve(&self, case: &Case, identity: Option<Identity>) -> io::Result<(Report, usize)> {
+    fn serve(
+        &self,
+        case: &Case,
+        identity: Option<Identity>,
+        patience_ms: u64,
+    ) -> io::Result<(Report, usize)> {
+        let from_gate = case.proof.kind == Kind::FromGatePort;
         let service = Service::start(case.six, case.proof.kind == Kind::LoopbackUdp)?;
         let task = Task {
             address: Some(loopback(case.six)),
             port: service.port,
+            source: from_gate.then(|| loopback(case.six)),
+            source_port: if from_gate { self.subject.gate_port } else { 0 },
+            patience_ms,
             ..self.task(case)
         };
         let report = spawn::attempt(identity, &task);
