@@ -84,6 +84,9 @@ pub(crate) fn body(service: &Service) -> String {
     if service.features.websocket {
         line(&mut out, "upgrade", &list(std::iter::once(WEBSOCKET)));
     }
+    for (key, bound) in service.caps.keys() {
+        line(&mut out, key, &bound.to_string());
+    }
     if let Some(why) = &service.why {
         line(&mut out, "why", &quoted(why));
     }

@@ -14,6 +14,7 @@
 pub mod address;
 pub mod authority;
 pub mod boundary;
+mod caps;
 pub mod credential;
 mod diagnostics;
 mod expand;
@@ -32,6 +33,7 @@ mod service;
 mod source;
 mod suffix;
 
+pub use caps::Caps;
 pub use diagnostics::{Diagnostics, Problem};
 pub use permit::{Permit, Route, RuleId, RuleIdError, SpkiPin, UpstreamTls};
 pub use policy::{Decision, Policy, Routing};

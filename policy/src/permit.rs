@@ -47,6 +47,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::authority::{Authority, Scheme};
+use crate::caps::Caps;
 use crate::credential::CredentialName;
 use crate::record::RecordFacts;
 use crate::service::Features;
@@ -102,6 +103,7 @@ pub struct Permit {
     pub(crate) authority: Authority,
     pub(crate) facts: Option<RecordFacts>,
     pub(crate) features: Features,
+    pub(crate) caps: Caps,
 }
 
 impl RuleId {
@@ -230,6 +232,12 @@ impl Permit {
     #[must_use]
     pub fn opens_websocket(&self) -> bool {
         self.features.websocket
+    }
+
+    /// What bounds the request and its answer.
+    #[must_use]
+    pub fn caps(&self) -> Caps {
+        self.caps
     }
 
     /// What inspection found, for the audit record.

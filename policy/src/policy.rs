@@ -1,6 +1,7 @@
 //! A policy and its judgement.
 
 use crate::authority::{Authority, Host, Scheme};
+use crate::caps::Caps;
 use crate::credential::CredentialName;
 use crate::diagnostics::Diagnostics;
 use crate::explain::Explain;
@@ -351,6 +352,10 @@ fn permit(
         trailers: same().any(|service| service.features.trailers),
         websocket: same().any(|service| service.features.websocket),
     };
+    // A bound counts for every request that its service allows, whoever else allows it.
+    let caps = allowing
+        .iter()
+        .fold(Caps::default(), |caps, service| caps.and(service.caps));
     Ok(Decision::Permit(Permit {
         rule: rule.id.clone(),
         credential: rule.credential.clone(),
@@ -360,6 +365,7 @@ fn permit(
         authority: request.authority.clone(),
         facts,
         features,
+        caps,
     }))
 }
 

@@ -91,6 +91,8 @@ codes! {
     MalformedRequest = "malformed_request", 400;
     /// The request head is too large.
     HeadTooLarge = "head_too_large", 431;
+    /// The request's body is longer than the rule permits.
+    RequestTooLarge = "request_too_large", 413;
     /// Upgrade, trailers, or another protocol feature that no rule opens.
     FeatureRefused = "feature_refused", 403;
     /// The client did not finish its request in time.
@@ -133,6 +135,10 @@ codes! {
     UpstreamTlsSelfSigned = "upstream_tls_self_signed", 502;
     /// The upstream's public key is not the pinned one.
     UpstreamTlsPinMismatch = "upstream_tls_pin_mismatch", 502;
+    /// The answer's body is longer than the rule permits.
+    AnswerTooLarge = "answer_too_large", 502;
+    /// The request with its answer takes longer than the rule permits.
+    TimeExceeded = "time_exceeded", 504;
     /// The upstream did not answer in time.
     UpstreamTimeout = "upstream_timeout", 504;
     /// The upstream broke the protocol.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::authority::Scheme;
+use crate::caps::Caps;
 use crate::credential::CredentialName;
 use crate::pattern::{Case, Entry, HostPattern, RefGlob};
 use crate::permit::{Reach, RuleId};
@@ -50,6 +51,15 @@ pub struct ServiceView {
     pub trailers: bool,
     /// The protocols that a connection may be upgraded to.
     pub upgrade: Vec<String>,
+    /// The most bytes of a request's body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_request_bytes: Option<u64>,
+    /// The most bytes of an answer's body.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_response_bytes: Option<u64>,
+    /// The most seconds that a request with its answer may take.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_seconds: Option<u64>,
     /// Why the service is there.
     pub why: Option<String>,
 }
@@ -84,6 +94,8 @@ pub(crate) struct Service {
     pub(crate) refs: Vec<RefGlob>,
     /// Features of the protocol that are shut unless a service opens them.
     pub(crate) features: Features,
+    /// What bounds a request that it allows.
+    pub(crate) caps: Caps,
 }
 
 /// Features of the protocol that a service opens.
@@ -140,6 +152,9 @@ impl Service {
                 .then(|| WEBSOCKET.to_owned())
                 .into_iter()
                 .collect(),
+            max_request_bytes: self.caps.request_bytes,
+            max_response_bytes: self.caps.response_bytes,
+            max_seconds: self.caps.seconds,
             why: self.why.clone(),
         }
     }

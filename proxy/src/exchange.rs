@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::request::Parts;
-use http::{Request, Response, StatusCode, Uri, Version};
+use http::{Method, Request, Response, StatusCode, Uri, Version};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use hyper::upgrade::OnUpgrade;
@@ -21,7 +21,7 @@ use policy::authority::{Authority, Scheme};
 use policy::record::{Record, RecordKind, Verdict, redact_target};
 use policy::{Code, Refusal};
 
-use self::body::{Meter, RequestBody, ResponseBody};
+use self::body::{Cut, Meter, RequestBody, ResponseBody};
 use self::ending::Ending;
 use self::judge::{Allowed, Known, No, judge};
 pub use self::live::Live;
@@ -204,8 +204,7 @@ async fn carry(
     let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going, place);
     if written.is_none() {
         // The line is on its way to the log, where its end follows it.
-        ending.broken(CUT);
-        return Err(changed(channel));
+        return Err(ending.cut().unwrap_or_else(|| changed(channel)));
     }
     let wish = match parts.version {
         _ if websocket => Wish::OnlyHttp1,
@@ -220,8 +219,7 @@ async fn carry(
         .map_err(|_| malformed("the authority is not a field value"))?;
     parts.headers.insert(header::HOST, host);
     let Some(token) = unless_cut(&meter, injection.token(gate)).await else {
-        ending.broken(CUT);
-        return Err(changed(channel));
+        return Err(ending.cut().unwrap_or_else(|| changed(channel)));
     };
     let injected = token.and_then(|token| {
         injection.set(&gate.vault, &permit, token, &mut parts.headers, &mut origin)
@@ -236,6 +234,7 @@ async fn carry(
     if injected.is_some() {
         scrub::limit_encodings(&mut parts.headers);
     }
+    let to_head = parts.method == Method::HEAD;
     let mut request = Request::new(body);
     *request.method_mut() = parts.method;
     *request.uri_mut() = origin;
@@ -245,8 +244,7 @@ async fn carry(
     let owner = channel.client.owner();
     let sending = gate.upstream.send(&route, permit, owner, wish, request);
     let Some(sent) = unless_cut(&meter, sending).await else {
-        ending.broken(CUT);
-        return Err(changed(channel));
+        return Err(ending.cut().unwrap_or_else(|| changed(channel)));
     };
     meter.set_waiting(false);
     drop(waiting);
@@ -282,7 +280,7 @@ async fn carry(
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return websocket::switch(channel, answer, upgrade, sought, ending);
     }
-    deliver(answer, sought, ending, trailers, exchanging)
+    deliver(answer, sought, ending, trailers, to_head, exchanging)
 }
 
 /// What comes of `doing`; nothing once the exchange is cut, which is looked at first.
@@ -386,6 +384,7 @@ fn deliver(
     mut sought: Sought,
     mut ending: Ending,
     trailers: bool,
+    to_head: bool,
     exchanging: Exchanging,
 ) -> Result<Response<ResponseBody>, Refusal> {
     let (mut head, incoming) = answer.response.into_parts();
@@ -399,6 +398,18 @@ fn deliver(
     {
         let refusal = ending.reflected(how, "body");
         ending.refused(&refusal);
+        return Err(refusal);
+    }
+    // An answer to HEAD states the length of what is not sent.
+    let sent = !matches!(
+        head.status,
+        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
+    ) && !incoming.is_end_stream()
+        && !to_head;
+    if sent && incoming.size_hint().lower() > ending.meter().most_received() {
+        ending.meter().cut(Cut::Answer);
+    }
+    if let Some(refusal) = ending.meter().is_cut().then(|| ending.cut()).flatten() {
         return Err(refusal);
     }
     let Sought { injected, scrubber } = sought;

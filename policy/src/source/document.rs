@@ -227,19 +227,29 @@ impl<'a> Table<'a> {
 
     /// Takes a port, 1 to 65535.
     pub(super) fn port(&mut self, key: &str, problems: &mut Problems) -> Option<Field<u16>> {
+        let Field { value, place } = self.number(key, u64::from(u16::MAX), problems)?;
+        let value = u16::try_from(value).ok()?;
+        Some(Field { value, place })
+    }
+
+    /// Takes a whole number, 1 to `most`.
+    pub(super) fn number(
+        &mut self,
+        key: &str,
+        most: u64,
+        problems: &mut Problems,
+    ) -> Option<Field<u64>> {
         let (place, value) = self.take(key, problems)?;
         let number = value
             .get_ref()
             .as_integer()
             .filter(|number| number.radix() == 10);
-        match number.and_then(|number| number.as_str().parse::<u16>().ok()) {
-            Some(port) if port > 0 => Some(Field { value: port, place }),
-            Some(_) | None => wrong_type(
-                &place,
-                "a number from 1 to 65535",
-                value.get_ref(),
-                problems,
-            ),
+        match number.and_then(|number| number.as_str().parse::<u64>().ok()) {
+            Some(value) if (1..=most).contains(&value) => Some(Field { value, place }),
+            Some(_) | None => {
+                let wanted = format!("a number from 1 to {most}");
+                wrong_type(&place, &wanted, value.get_ref(), problems)
+            }
         }
     }
 

@@ -10,13 +10,24 @@ use self::lines::{allow, deny, parse_entries, push, refs};
 use super::document::{Field, Problems, Table, did_you_mean};
 use super::reach::{self, Defaults};
 use crate::authority::Scheme;
+use crate::caps::{Caps, MOST_BYTES, MOST_SECONDS};
 use crate::credential::CredentialName;
 use crate::pattern::{Case, Entry, RefGlob};
 use crate::permit::RuleId;
 use crate::service::{Features, Kind, Service, WEBSOCKET};
 
 /// Keys that every kind has.
-const COMMON: &[&str] = &["id", "kind", "host", "hosts", "deny", "why"];
+const COMMON: &[&str] = &[
+    "id",
+    "kind",
+    "host",
+    "hosts",
+    "deny",
+    "max_request_bytes",
+    "max_response_bytes",
+    "max_seconds",
+    "why",
+];
 /// Keys of every kind that leads over a network.
 const NETWORK: &[&str] = &["port", "address", "ca_file", "pin", "credential"];
 /// The longest `why`, in bytes; it travels in every refusal.
@@ -74,6 +85,7 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         Kind::Board => board(table, problems),
     };
     let deny = deny(table, problems);
+    let caps = caps(table, problems);
     unknown_keys(table, kind, problems);
 
     let (destinations, reach) = reached?;
@@ -95,6 +107,7 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         push: rules.push,
         refs: rules.refs,
         features: rules.features,
+        caps,
     };
     refuse_inactive(&service, credential.as_ref(), table, problems);
     Some((service, id.is_some()))
@@ -197,6 +210,19 @@ fn credential(
             problems.add(&field.place, error.to_string(), remedy.to_owned());
             None
         }
+    }
+}
+
+/// The bounds of a request with its answer.
+fn caps(table: &mut Table<'_>, problems: &mut Problems) -> Caps {
+    let mut read = |key, most| {
+        let field = table.number(key, most, problems);
+        field.map(|field| field.value)
+    };
+    Caps {
+        request_bytes: read("max_request_bytes", MOST_BYTES),
+        response_bytes: read("max_response_bytes", MOST_BYTES),
+        seconds: read("max_seconds", MOST_SECONDS),
     }
 }
 
@@ -341,6 +367,12 @@ fn refuse_inactive(
             &table.place,
             String::from("a service that only denies opens neither trailers nor an upgrade"),
             String::from("remove trailers and upgrade, or add `allow`"),
+        );
+    } else if let Some((key, _)) = service.caps.keys().next() {
+        problems.add(
+            &table.place.key(key),
+            String::from("a service that only denies has nothing to bound"),
+            format!("remove `{key}`, or add `allow`"),
         );
     }
 }

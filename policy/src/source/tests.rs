@@ -292,3 +292,56 @@ fn a_push_is_never_written_under_allow() {
         "control"
     );
 }
+
+#[test]
+fn bounds_are_whole_numbers_of_a_known_range_that_bound_something() {
+    let service = |kind: &str, rest: &str| format!("[[service]]\nkind = \"{kind}\"\n{rest}");
+    let http = |line: &str| {
+        let rest = format!("host = \"a.example\"\nallow = [\"GET /\"]\n{line}\n");
+        service("http", &rest)
+    };
+    for line in [
+        "max_request_bytes = 0",
+        "max_request_bytes = -1",
+        "max_request_bytes = 1125899906842625",
+        "max_response_bytes = 0x10",
+        "max_response_bytes = 1.5",
+        "max_response_bytes = \"10 MB\"",
+        "max_seconds = 0",
+        "max_seconds = 2592001",
+        "max_seconds = 99999999999999999999999999",
+    ] {
+        let key = line.split(' ').next().unwrap_or_default();
+        let (at, path, problem, remedy) = one(&http(line));
+        assert_eq!((at, path), (5, format!("service[1].{key}")), "{line}");
+        assert!(problem.contains("a number from 1 to "), "{line}: {problem}");
+        assert!(remedy.starts_with("write a number"), "{line}: {remedy}");
+    }
+    for line in [
+        "max_request_bytes = 1",
+        "max_request_bytes = 1_125_899_906_842_624",
+        "max_response_bytes = 1",
+        "max_seconds = 2592000",
+    ] {
+        assert!(Policy::parse(&http(line), "p").is_ok(), "control: {line}");
+    }
+    for (kind, rest) in [
+        ("github", "repos = [\"a/b\"]\n"),
+        (
+            "proxmox",
+            "host = \"pve.example\"\nallow = [\"GET /api2/json/version\"]\n",
+        ),
+        ("board", ""),
+    ] {
+        let text = service(kind, &format!("{rest}max_seconds = 5\n"));
+        let policy = Policy::parse(&text, "p").unwrap();
+        assert_eq!(policy.services()[0].max_seconds, Some(5), "{kind}");
+    }
+    let idle = service(
+        "http",
+        "host = \"a.example\"\ndeny = [\"GET /\"]\nmax_seconds = 5\n",
+    );
+    let (_, path, problem, _) = one(&idle);
+    assert_eq!(path, "service[1].max_seconds");
+    assert!(problem.contains("only denies"), "{problem}");
+}

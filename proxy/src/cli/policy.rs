@@ -142,6 +142,16 @@ fn show(args: &ShowArgs) -> Exit {
                 say(&format!("  {word:<10}  {line}"));
             }
         }
+        let bounds = [
+            ("max request bytes", service.max_request_bytes),
+            ("max response bytes", service.max_response_bytes),
+            ("max seconds", service.max_seconds),
+        ];
+        for (what, bound) in bounds {
+            if let Some(bound) = bound {
+                say(&format!("  {what}  {bound}"));
+            }
+        }
         if let Some(why) = &service.why {
             say(&format!("  why         {why}"));
         }

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::HeaderValue;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 
-pub use self::meter::{Meter, Part};
+pub use self::meter::{Cut, Meter, Part};
 pub use self::request::RequestBody;
 use super::ending::Ending;
 use crate::framing::Exchanging;
@@ -128,10 +128,16 @@ impl Streaming {
         Poll::Ready(Some(Err(error)))
     }
 
+    /// The exchange was cut, and its record says why.
+    fn was_cut(&mut self) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        self.lease = None;
+        self.ending.cut();
+        Poll::Ready(Some(Err(BodyError::cut())))
+    }
+
     /// Every byte of an upstream's body passes here, in order, before the client gets it; an error
     /// cuts the stream.
     fn pass(&mut self, data: Bytes) -> Result<Bytes, Reflected> {
-        self.ending.meter().count_received(data.len());
         match &mut self.scrubber {
             Some(scrubber) => scrubber.push(&data),
             None => Ok(data),
@@ -167,7 +173,7 @@ impl Streaming {
     }
 
     /// Cuts the answer because of what stands in it.
-    fn cut(
+    fn reflects(
         &mut self,
         how: Reflected,
         place: &str,
@@ -193,7 +199,7 @@ impl Streaming {
 
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if self.ending.meter().is_cut() {
-            return self.stop(super::CUT, BodyError::cut());
+            return self.was_cut();
         }
         if let Some(behind) = self.behind.take() {
             return Poll::Ready(Some(Ok(behind)));
@@ -203,7 +209,7 @@ impl Streaming {
                 Poll::Ready(frame) => frame,
                 Poll::Pending => {
                     return match self.ending.meter().poll_cut(Part::Answer, context) {
-                        Poll::Ready(()) => self.stop(super::CUT, BodyError::cut()),
+                        Poll::Ready(()) => self.was_cut(),
                         Poll::Pending => Poll::Pending,
                     };
                 }
@@ -221,11 +227,14 @@ impl Streaming {
                 Some(Ok(frame)) => frame,
             };
             let frame = match frame.into_data() {
+                Ok(data) if !self.ending.meter().count_received(data.len()) => {
+                    return self.was_cut();
+                }
                 Ok(data) => match self.pass(data) {
                     // Nothing may leave for now; the body's end brings the rest.
                     Ok(data) if data.is_empty() && self.scrubber.is_some() => continue,
                     Ok(data) => Frame::data(data),
-                    Err(how) => return self.cut(how, "body"),
+                    Err(how) => return self.reflects(how, "body"),
                 },
                 Err(frame) => match frame.into_trailers().ok() {
                     Some(fields) => match self.pass_trailers(fields) {
@@ -240,7 +249,7 @@ impl Streaming {
                             }
                         }
                         Ok(None) => continue,
-                        Err(how) => return self.cut(how, "trailers"),
+                        Err(how) => return self.reflects(how, "trailers"),
                     },
                     None => continue,
                 },

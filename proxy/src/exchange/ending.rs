@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use policy::record::Record;
-use policy::{Code, Refusal};
+use policy::{Code, Refusal, RuleId};
 
-use super::body::Meter;
+use super::body::{Cut, Meter};
 use super::live::GoingOn;
 use crate::gate::{Admission, Gate};
 use crate::scrub::Reflected;
@@ -114,6 +114,27 @@ impl Ending {
         self.write(Some(reason));
     }
 
+    /// The exchange was cut. Gives the refusal for a client that can still be told, where it was a
+    /// bound of its rule that cut it.
+    pub fn cut(&mut self) -> Option<Refusal> {
+        let refusal = self.meter.why_cut().and_then(|why| self.beyond(why));
+        match &refusal {
+            Some(refusal) => {
+                if let Some(record) = &mut self.record {
+                    record.code = Some(refusal.code);
+                }
+                self.write(Some(&refusal.text));
+            }
+            None => self.write(Some(super::CUT)),
+        }
+        refusal
+    }
+
+    fn beyond(&self, why: Cut) -> Option<Refusal> {
+        let rule = self.record.as_ref().and_then(|record| record.rule.as_ref());
+        beyond(why, rule, &self.meter)
+    }
+
     /// The exchange ended in a refusal by the gate, such as an unreachable upstream.
     pub fn refused(&mut self, refusal: &policy::Refusal) {
         if let Some(record) = &mut self.record {
@@ -141,6 +162,39 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        self.write(Some(super::CUT));
+        self.cut();
     }
+}
+
+/// The refusal of a request that a bound of its rule has cut, or that it would.
+pub fn beyond(why: Cut, rule: Option<&RuleId>, meter: &Meter) -> Option<Refusal> {
+    let (code, sentence, remedy) = match why {
+        Cut::Forbidden => return None,
+        Cut::Request => (
+            Code::RequestTooLarge,
+            format!(
+                "the body of the request is longer than the {} bytes that the policy permits",
+                meter.most_sent()
+            ),
+            "send less at a time, or have max_request_bytes raised in the [[service]]",
+        ),
+        Cut::Answer => (
+            Code::AnswerTooLarge,
+            format!(
+                "the body of the answer is longer than the {} bytes that the policy permits",
+                meter.most_received()
+            ),
+            "ask for less at a time, or have max_response_bytes raised in the [[service]]",
+        ),
+        Cut::Time => (
+            Code::TimeExceeded,
+            "the request and its answer take longer than the policy permits".to_owned(),
+            "ask for less at a time, or have max_seconds raised in the [[service]]",
+        ),
+    };
+    let refusal = Refusal::new(code, &sentence, remedy);
+    Some(match rule {
+        Some(rule) => refusal.by(rule, None),
+        None => refusal,
+    })
 }

@@ -7,13 +7,13 @@ use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http_body_util::BodyExt;
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
 use tokio::time::timeout;
 
-use super::body::Meter;
+use super::body::{Cut, Meter};
 use super::live::GoingOn;
-use super::{Channel, malformed};
+use super::{Channel, ending, malformed};
 use crate::classify;
 use crate::framing::Fault;
 use crate::gate::Admission;
@@ -93,10 +93,13 @@ pub(super) async fn judge(
             Decision::Permit(permit) => {
                 features(&permit, parts, websocket)?;
                 let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
-                let meter = Arc::<Meter>::default();
+                let meter = channel.live.meter();
                 let going = channel
                     .live
                     .permitted(parts, &route, &permit, &facts, websocket, &meter);
+                if let Some(refusal) = too_long(&permit, body, prefix.as_ref(), &meter) {
+                    return Err(No { refusal, push });
+                }
                 // A policy that came in between has not seen this request among what is going on, and
                 // nor has the loss of the boundary.
                 if !Arc::ptr_eq(&policy, &in_force(channel, known)?) {
@@ -154,6 +157,22 @@ fn size(channel: &Channel, parts: &Parts) -> Result<(), Refusal> {
         return Err(Fault::TooLarge("bytes").refusal());
     }
     Ok(())
+}
+
+/// A body that states its length is refused before anything of it leaves.
+fn too_long(
+    permit: &Permit,
+    body: &Incoming,
+    prefix: Option<&Bytes>,
+    meter: &Meter,
+) -> Option<Refusal> {
+    let read = prefix.map_or(0, Bytes::len);
+    let stated = body.size_hint().lower();
+    let stated = stated.saturating_add(u64::try_from(read).unwrap_or(u64::MAX));
+    if stated <= meter.most_sent() {
+        return None;
+    }
+    ending::beyond(Cut::Request, Some(permit.rule()), meter)
 }
 
 /// What a request needs of the protocol must be opened by the rule that permits it.

@@ -9,10 +9,12 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, Uri};
 use policy::credential::CredentialName;
-use policy::{Decision, Facts, Permit, Route, Routing};
+use policy::{Caps, Decision, Facts, Permit, Route, Routing};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
 
-use super::body::Meter;
+use super::body::{Cut, Meter};
 use crate::classify;
 use crate::policies::LoadedPolicy;
 
@@ -28,7 +30,7 @@ pub struct Live(Arc<Shared>);
 struct Shared {
     going: Mutex<Going>,
     /// Something was cut.
-    cut: Notify,
+    cut: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -43,6 +45,45 @@ struct Entry {
     meter: Arc<Meter>,
     /// What had gone by when it was last looked at.
     seen: u64,
+    since: Instant,
+    caps: Caps,
+    /// Cuts it when its time is over.
+    clock: Option<Clock>,
+}
+
+/// Ends with what it is for.
+#[derive(Debug)]
+struct Clock(AbortHandle);
+
+impl Clock {
+    fn until(end: Instant, meter: &Arc<Meter>) -> Self {
+        let meter = Arc::clone(meter);
+        let waiting = tokio::spawn(async move {
+            tokio::time::sleep_until(end).await;
+            meter.cut(Cut::Time);
+        });
+        Self(waiting.abort_handle())
+    }
+}
+
+impl Drop for Clock {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Entry {
+    fn bound(&mut self, caps: Caps) {
+        if self.caps == caps {
+            return;
+        }
+        self.caps = caps;
+        self.meter.bound(caps);
+        self.clock = caps.seconds.map(|seconds| {
+            let end = self.since + Duration::from_secs(seconds);
+            Clock::until(end, &self.meter)
+        });
+    }
 }
 
 #[derive(Debug)]
@@ -70,11 +111,13 @@ impl Drop for GoingOn {
 }
 
 impl Live {
-    /// Cuts what `policy` does not permit any more in the same way and with the same credential.
+    /// Cuts what `policy` does not permit any more in the same way and with the same credential, and
+    /// bounds the rest as it says.
     pub fn cut_forbidden(&self, policy: &LoadedPolicy) {
-        for entry in self.going().on.values() {
-            if !entry.permitted.still(policy) {
-                self.cut(entry);
+        for entry in self.going().on.values_mut() {
+            match entry.permitted.still(policy) {
+                Some(caps) => entry.bound(caps),
+                None => entry.meter.cut(Cut::Forbidden),
             }
         }
     }
@@ -85,15 +128,15 @@ impl Live {
         for entry in self.going().on.values_mut() {
             let moved = entry.meter.sent().wrapping_add(entry.meter.received());
             if moved == entry.seen && !entry.meter.is_waiting() {
-                self.cut(entry);
+                entry.meter.cut(Cut::Forbidden);
             }
             entry.seen = moved.wrapping_add(u64::from(entry.meter.is_waiting()));
         }
     }
 
-    fn cut(&self, entry: &Entry) {
-        entry.meter.cut();
-        self.0.cut.notify_one();
+    /// Counts what will begin on this connection.
+    pub(super) fn meter(&self) -> Arc<Meter> {
+        Arc::new(Meter::new(Arc::clone(&self.0.cut)))
     }
 
     /// Ends when something that was cut goes on nevertheless, because its client reads nothing. Only
@@ -141,12 +184,16 @@ impl Live {
         let mut going = self.going();
         let id = going.next;
         going.next += 1;
-        let entry = Entry {
+        let mut entry = Entry {
             permitted,
             meter: Arc::clone(meter),
             // Differs from what a meter shows first, so that a new one is not taken for stalled.
             seen: u64::MAX,
+            since: Instant::now(),
+            caps: Caps::default(),
+            clock: None,
         };
+        entry.bound(permit.caps());
         going.on.insert(id, entry);
         GoingOn {
             live: self.clone(),
@@ -160,7 +207,8 @@ impl Live {
 }
 
 impl Permitted {
-    fn still(&self, policy: &LoadedPolicy) -> bool {
+    /// What bounds it under `policy`; nothing if that does not permit it.
+    fn still(&self, policy: &LoadedPolicy) -> Option<Caps> {
         let (scheme, authority) = (self.route.scheme(), self.route.authority());
         let request = policy::Request {
             scheme,
@@ -172,14 +220,15 @@ impl Permitted {
             Routing::Route(route) if route == self.route => {
                 match policy.policy.decide(&route, &request, &self.facts) {
                     Decision::Permit(permit) => {
-                        permit.credential() == self.credential.as_ref()
+                        let same = permit.credential() == self.credential.as_ref()
                             && (permit.opens_websocket() || !self.websocket)
-                            && (permit.opens_trailers() || !self.trailers)
+                            && (permit.opens_trailers() || !self.trailers);
+                        same.then(|| permit.caps())
                     }
-                    Decision::Refuse(_) | Decision::Inspect(_) => false,
+                    Decision::Refuse(_) | Decision::Inspect(_) => None,
                 }
             }
-            Routing::Route(_) | Routing::Refuse(_) => false,
+            Routing::Route(_) | Routing::Refuse(_) => None,
         }
     }
 }

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, ReadBuf, copy_bidirectional};
 
 use super::body::{Meter, ResponseBody};
 use super::ending::Ending;
-use super::{CUT, Channel, Sought};
+use super::{Channel, Sought};
 use crate::delegate::delegate_write;
 use crate::scrub::{Reflected, Scrubber};
 use crate::upstream::Answer;
@@ -113,12 +113,17 @@ impl Socket {
         };
         tokio::select! {
             biased;
-            () = meter.until_cut() => self.ending.broken(CUT),
+            () = meter.until_cut() => {
+                self.ending.cut();
+            }
             moved = moving => match moved {
                 Ok(_) => self.ending.complete(),
                 Err(error) if let Some(how) = reflected(&error) => {
                     let refusal = self.ending.reflected(how, "WebSocket");
                     self.ending.broken(&refusal.text);
+                }
+                Err(_) if meter.is_cut() => {
+                    self.ending.cut();
                 }
                 Err(error) => {
                     tracing::debug!(%error, "a WebSocket broke off");
@@ -133,11 +138,11 @@ impl Socket {
 struct Counted<IO> {
     io: IO,
     meter: Arc<Meter>,
-    count: fn(&Meter, usize),
+    count: fn(&Meter, usize) -> bool,
 }
 
 impl Counted<TokioIo<Upgraded>> {
-    fn new(end: Upgraded, meter: &Arc<Meter>, count: fn(&Meter, usize)) -> Self {
+    fn new(end: Upgraded, meter: &Arc<Meter>, count: fn(&Meter, usize) -> bool) -> Self {
         Self {
             io: TokioIo::new(end),
             meter: Arc::clone(meter),
@@ -155,8 +160,11 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Counted<IO> {
         let this = self.get_mut();
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
-        (this.count)(&this.meter, buffer.filled().len() - before);
-        Poll::Ready(Ok(()))
+        if (this.count)(&this.meter, buffer.filled().len() - before) {
+            return Poll::Ready(Ok(()));
+        }
+        buffer.set_filled(before);
+        Poll::Ready(Err(io::Error::other("a bound of the rule cut it")))
     }
 }
 

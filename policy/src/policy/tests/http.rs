@@ -686,3 +686,71 @@ fn a_name_is_listed_on_the_ports_of_the_services_that_open_it() {
         assert_eq!(ports(unlisted), [0_u16; 0], "{unlisted}");
     }
 }
+
+/// A bound of any service that allows a request counts for it; one beside it does not.
+#[test]
+fn bounds_are_those_of_every_service_that_allows_the_request() {
+    let text = r#"
+[[service]]
+id = "a"
+kind = "http"
+host = "api.example.com"
+allow = ["* /v1/**"]
+max_request_bytes = 1_000
+max_seconds = 30
+
+[[service]]
+id = "b"
+kind = "http"
+host = "api.example.com"
+allow = ["POST /v1/**"]
+credential = "b"
+max_request_bytes = 2000
+max_response_bytes = 1125899906842624
+
+[[service]]
+id = "c"
+kind = "http"
+host = "api.example.com"
+allow = ["* /free/**"]
+"#;
+    let expanded = policy(text).expanded();
+    for text in [text, &expanded] {
+        let policy = policy(text);
+        let authority = Authority::parse("api.example.com:443").unwrap();
+        let Routing::Route(route) = policy.route(Scheme::Https, &authority) else {
+            panic!("it is listed")
+        };
+        let caps = |method, target| {
+            let request = Request {
+                scheme: Scheme::Https,
+                authority: &authority,
+                method,
+                target,
+            };
+            match policy.decide(&route, &request, &Facts::None) {
+                Decision::Permit(permit) => permit.caps(),
+                other => panic!("{other:?}"),
+            }
+        };
+        let a = Caps {
+            request_bytes: Some(1000),
+            response_bytes: None,
+            seconds: Some(30),
+        };
+        assert_eq!(caps("GET", "/v1/x"), a);
+        let both = Caps {
+            response_bytes: Some(1 << 50),
+            ..a
+        };
+        assert_eq!(caps("POST", "/v1/x"), both);
+        assert_eq!(caps("POST", "/free/x"), Caps::default());
+    }
+    for line in [
+        "max_request_bytes = 1000",
+        "max_response_bytes = 1125899906842624",
+        "max_seconds = 30",
+    ] {
+        assert!(expanded.lines().any(|shown| shown == line), "{expanded}");
+    }
+}

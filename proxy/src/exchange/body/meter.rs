@@ -1,8 +1,11 @@
 //! What an exchange has carried so far, and the way to stop it from outside.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+
+use policy::Caps;
+use tokio::sync::Notify;
 
 /// Which part of an exchange waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -13,21 +16,90 @@ pub enum Part {
     Answer,
 }
 
+/// Why an exchange was ended before its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Cut {
+    /// It is not permitted any more, or does not move.
+    Forbidden = 1,
+    /// Its request is longer than its rule permits.
+    Request = 2,
+    /// Its answer is.
+    Answer = 3,
+    /// It takes longer than its rule permits.
+    Time = 4,
+}
+
+impl Cut {
+    const ALL: [Self; 4] = [Self::Forbidden, Self::Request, Self::Answer, Self::Time];
+}
+
 /// Bytes that have gone by, readable from elsewhere while they do, and the switch that cuts the
 /// exchange.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Meter {
     sent: AtomicU64,
     received: AtomicU64,
+    most_sent: AtomicU64,
+    most_received: AtomicU64,
     complete: AtomicBool,
-    cut: AtomicBool,
+    /// A [`Cut`], or 0.
+    cut: AtomicU8,
+    /// Told when it is cut.
+    alarm: Arc<Notify>,
     held: AtomicBool,
     waiting: AtomicBool,
     starved: AtomicBool,
     sleepers: Mutex<[Option<Waker>; 2]>,
 }
 
+impl Default for Meter {
+    fn default() -> Self {
+        Self::new(Arc::default())
+    }
+}
+
 impl Meter {
+    /// Without bounds. `alarm` is told when the exchange is cut.
+    pub fn new(alarm: Arc<Notify>) -> Self {
+        Self {
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            most_sent: AtomicU64::new(u64::MAX),
+            most_received: AtomicU64::new(u64::MAX),
+            complete: AtomicBool::new(false),
+            cut: AtomicU8::new(0),
+            alarm,
+            held: AtomicBool::new(false),
+            waiting: AtomicBool::new(false),
+            starved: AtomicBool::new(false),
+            sleepers: Mutex::default(),
+        }
+    }
+
+    /// Sets what may go by from now on; cuts where more has gone by already.
+    pub fn bound(&self, caps: Caps) {
+        let (sent, received) = (caps.request_bytes, caps.response_bytes);
+        let most = |bound: Option<u64>| bound.unwrap_or(u64::MAX);
+        self.most_sent.store(most(sent), Ordering::Release);
+        self.most_received.store(most(received), Ordering::Release);
+        if self.sent() > most(sent) {
+            self.cut(Cut::Request);
+        } else if self.received() > most(received) {
+            self.cut(Cut::Answer);
+        }
+    }
+
+    /// The most bytes of the request's body.
+    pub fn most_sent(&self) -> u64 {
+        self.most_sent.load(Ordering::Acquire)
+    }
+
+    /// The most bytes of the answer's body.
+    pub fn most_received(&self) -> u64 {
+        self.most_received.load(Ordering::Acquire)
+    }
+
     /// Bytes of the request's body so far.
     pub fn sent(&self) -> u64 {
         self.sent.load(Ordering::Relaxed)
@@ -43,15 +115,24 @@ impl Meter {
         self.complete.load(Ordering::Acquire)
     }
 
-    /// Ends the exchange wherever it is.
-    pub fn cut(&self) {
-        self.cut.store(true, Ordering::Release);
+    /// Ends the exchange wherever it is. The first reason counts.
+    pub fn cut(&self, why: Cut) {
+        let order = (Ordering::AcqRel, Ordering::Acquire);
+        // It was cut already, and everybody has been told.
+        let _ = self.cut.compare_exchange(0, why as u8, order.0, order.1);
         self.wake();
+        self.alarm.notify_one();
     }
 
     /// Whether it was cut.
     pub fn is_cut(&self) -> bool {
-        self.cut.load(Ordering::Acquire)
+        self.why_cut().is_some()
+    }
+
+    /// Why it was cut, if it was.
+    pub fn why_cut(&self) -> Option<Cut> {
+        let why = self.cut.load(Ordering::Acquire);
+        Cut::ALL.into_iter().find(|cut| *cut as u8 == why)
     }
 
     /// Ready once the exchange is cut; else `part` is woken when it is.
@@ -109,16 +190,28 @@ impl Meter {
         self.starved.store(starved, Ordering::Relaxed);
     }
 
-    /// More of the request's body has gone by.
-    pub fn count_sent(&self, bytes: usize) {
-        let more = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.sent.fetch_add(more, Ordering::Relaxed);
+    /// Counts more of the request's body, if it may go by; else the exchange is cut.
+    #[must_use]
+    pub fn count_sent(&self, bytes: usize) -> bool {
+        self.count(&self.sent, bytes, self.most_sent(), Cut::Request)
     }
 
-    /// More of the answer's body has gone by.
-    pub fn count_received(&self, bytes: usize) {
+    /// The same for the answer's body.
+    #[must_use]
+    pub fn count_received(&self, bytes: usize) -> bool {
+        self.count(&self.received, bytes, self.most_received(), Cut::Answer)
+    }
+
+    fn count(&self, counter: &AtomicU64, bytes: usize, most: u64, why: Cut) -> bool {
         let more = u64::try_from(bytes).unwrap_or(u64::MAX);
-        self.received.fetch_add(more, Ordering::Relaxed);
+        // Each direction is counted by one task alone.
+        let fits = counter.load(Ordering::Relaxed).saturating_add(more) <= most;
+        if fits {
+            counter.fetch_add(more, Ordering::Relaxed);
+        } else {
+            self.cut(why);
+        }
+        fits
     }
 
     /// The request's body has been read to its end.

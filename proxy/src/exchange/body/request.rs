@@ -89,7 +89,9 @@ impl Body for RequestBody {
             }
         }
         if let Some(prefix) = this.prefix.take() {
-            this.meter.count_sent(prefix.len());
+            if !this.meter.count_sent(prefix.len()) {
+                return Poll::Ready(Some(Err(BodyError::cut())));
+            }
             if this.is_end_stream() {
                 this.meter.finish();
             }
@@ -120,7 +122,9 @@ impl Body for RequestBody {
             };
             let frame = match frame.into_data() {
                 Ok(data) => {
-                    this.meter.count_sent(data.len());
+                    if !this.meter.count_sent(data.len()) {
+                        return Poll::Ready(Some(Err(BodyError::cut())));
+                    }
                     Frame::data(data)
                 }
                 Err(frame) => match frame.into_trailers() {
