@@ -163,7 +163,9 @@ pub(crate) async fn admitted<IO>(
 ) where
     IO: AsyncWrite + tokio::io::AsyncRead + Unpin + Send + 'static,
 {
-    let Some(admission) = gate.admit(client.owner()) else {
+    let admission = gate.admit(client.owner());
+    let place = admission.and_then(|admission| Some((admission, gate.descriptors.take()?)));
+    let Some(place) = place else {
         let mut line = client.record(RecordKind::Refusal, &gate.new_id());
         line.verdict = Some(Verdict::Refuse);
         line.code = Some(Code::LimitReached);
@@ -174,7 +176,7 @@ pub(crate) async fn admitted<IO>(
         None => tunnel::serve(gate, client, stream).await,
         Some(port) => tunnel::serve_redirected(gate, client, stream, port).await,
     }
-    drop(admission);
+    drop(place);
 }
 
 /// What a uid of the TCP entrance is granted. Its run is the uid itself: there is no other.

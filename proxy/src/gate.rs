@@ -20,14 +20,15 @@ use crate::boundary::Boundary;
 use crate::ca::{CaError, Minter};
 use crate::config::Config;
 use crate::credential::Vault;
+use crate::descriptors::Descriptors;
 use crate::flood::Flood;
 use crate::names::Names;
 use crate::policies::Policies;
 use crate::runs::Runs;
 use crate::upstream::{Settings, Upstream};
 
-/// Clients that are being told at one time why they are not served.
-const MOST_AWAY: usize = 256;
+/// Clients that are being told at one time why they are not served; others are closed.
+const MOST_AWAY: usize = 64;
 
 /// What custody hands to the data path.
 #[allow(
@@ -42,6 +43,7 @@ pub struct Parts {
     pub audit: Arc<Audit>,
     pub runs: Arc<Runs>,
     pub boundary: Arc<Boundary>,
+    pub descriptors: Arc<Descriptors>,
 }
 
 /// The running gate.
@@ -53,6 +55,7 @@ pub struct Gate {
     pub audit: Arc<Audit>,
     pub runs: Arc<Runs>,
     pub boundary: Arc<Boundary>,
+    pub descriptors: Arc<Descriptors>,
     pub upstream: Upstream,
     pub names: Names,
     tls: ServerConfig,
@@ -90,7 +93,7 @@ impl Gate {
         // Only to tell the ids of one start from those of another; the low bits of the clock do.
         let instance = u32::try_from(since.as_millis() / 100 % u128::from(u32::MAX)).unwrap_or(0);
         Ok(Self {
-            upstream: Upstream::new(settings, provider),
+            upstream: Upstream::new(settings, provider, Arc::clone(&parts.descriptors)),
             names: Names::new(parts.config.limits.new_names),
             config: parts.config,
             policies: parts.policies,
@@ -99,6 +102,7 @@ impl Gate {
             audit: parts.audit,
             runs: parts.runs,
             boundary: parts.boundary,
+            descriptors: parts.descriptors,
             tls,
             doors: Arc::default(),
             exchanges: Arc::default(),

@@ -20,6 +20,7 @@ pub mod config;
 pub mod control;
 pub mod credential;
 mod delegate;
+pub mod descriptors;
 pub mod entrance;
 pub mod errand;
 pub mod exchange;

@@ -35,8 +35,12 @@ use self::pool::{Key, Pool};
 use self::resolve::Resolver;
 use self::verify::{Offer, Verifiers};
 use crate::config::Limits;
+use crate::descriptors::{Descriptors, Placed};
 use crate::exchange::body::Meter;
 use crate::framing::frames::Rates;
+
+/// How long a request waits for a descriptor that an idle connection gives back.
+const MAKING_ROOM: Duration = Duration::from_secs(1);
 
 /// How far an upstream may try our patience.
 #[derive(Debug, Clone)]
@@ -152,11 +156,17 @@ pub struct Upstream {
     verifiers: Verifiers,
     known: Known,
     pool: Arc<Pool>,
+    descriptors: Arc<Descriptors>,
 }
 
 impl Upstream {
-    /// Reads the system's resolver configuration and root certificates.
-    pub fn new(settings: Settings, provider: Arc<CryptoProvider>) -> Self {
+    /// Reads the system's resolver configuration and root certificates. Each connection takes one of
+    /// `descriptors`.
+    pub fn new(
+        settings: Settings,
+        provider: Arc<CryptoProvider>,
+        descriptors: Arc<Descriptors>,
+    ) -> Self {
         let pool = Arc::new(Pool::new(settings.pool_idle, settings.pool_idle_timeout));
         Self {
             resolver: Resolver::system(),
@@ -164,6 +174,7 @@ impl Upstream {
             known: Known::new(settings.protocols, settings.protocols_timeout),
             settings,
             pool,
+            descriptors,
         }
     }
 
@@ -269,13 +280,23 @@ impl Upstream {
         key: &Key,
         offer: Offer,
     ) -> Result<Connection, UpstreamError> {
+        let place = match self.descriptors.take() {
+            Some(place) => place,
+            None => {
+                // What only idles makes room.
+                self.pool.clear();
+                let place = self.descriptors.take_within(MAKING_ROOM).await;
+                place.ok_or(UpstreamError::NoDescriptors)?
+            }
+        };
         if route.board() {
             let path = self
                 .settings
                 .board
                 .as_deref()
                 .ok_or(UpstreamError::NoBoard)?;
-            let stream = dial::board(path, self.settings.connect_timeout).await?;
+            let io = dial::board(path, self.settings.connect_timeout).await?;
+            let stream = Placed { io, _place: place };
             return Connection::http1(&self.settings, stream, None).await;
         }
         let deadline = Instant::now() + self.settings.connect_timeout;
@@ -297,7 +318,8 @@ impl Upstream {
             Scheme::Http => None,
             Scheme::Https => Some(self.verifiers.config(key.trust(), offer)?),
         };
-        let (stream, address) = dial::tcp(&addresses, deadline).await?;
+        let (io, address) = dial::tcp(&addresses, deadline).await?;
+        let stream = Placed { io, _place: place };
         let Some(config) = config else {
             return Connection::http1(&self.settings, stream, Some(address)).await;
         };

@@ -220,6 +220,13 @@ fn print_status(status: &Value) {
         word(&audit["ok"]),
         audit["seq"]
     ));
+    let places = &status["descriptors"];
+    say(&format!(
+        "descriptors {}  {} of {} taken",
+        word(&places["ok"]),
+        places["used"],
+        places["most"]
+    ));
     for (profile, policy) in status["policies"].as_object().into_iter().flatten() {
         let stale = &policy["stale"];
         let state = if stale.is_null() {

@@ -23,6 +23,7 @@ use crate::ca::Minter;
 use crate::config::{Config, ScopeProof, StoreConfig};
 use crate::control::{self, custody::Custody};
 use crate::credential::Vault;
+use crate::descriptors::Descriptors;
 use crate::gate::{Gate, Parts};
 use crate::harden::{self, Hardened, VisibleUids};
 use crate::policies::Policies;
@@ -75,6 +76,8 @@ enum StartError {
     Runs(#[from] crate::runs::RunError),
     #[error(transparent)]
     Gate(#[from] crate::gate::GateError),
+    #[error(transparent)]
+    Descriptors(#[from] crate::descriptors::DescriptorsError),
     #[error("could not {what} {at}")]
     Listen {
         what: &'static str,
@@ -179,10 +182,18 @@ fn assemble(
         &config.ca_directory,
         config.limits.leaf_cache,
     )?);
+    let descriptors = Arc::new(Descriptors::of_process(&config.limits)?);
+    if descriptors.runs < config.limits.runs {
+        tracing::warn!(
+            "the descriptor limit leaves room for {} runs, not limits.runs = {}",
+            descriptors.runs,
+            config.limits.runs
+        );
+    }
     let (new_listeners, listeners) = mpsc::channel(LISTENERS_QUEUED);
     let settings = RunsSettings {
         directory: config.runs_directory.clone(),
-        most: config.limits.runs,
+        most: config.limits.runs.min(descriptors.runs),
         lease: config.limits.lease,
         own_uid: hardened.uid,
         visible,
@@ -201,6 +212,7 @@ fn assemble(
         runs,
         boundary,
         minter,
+        descriptors,
         started_at: crate::audit::now(),
         neighbours: hardened.neighbours,
     };
@@ -248,6 +260,7 @@ async fn serve(
         audit: Arc::clone(&custody.audit),
         runs: Arc::clone(&custody.runs),
         boundary: Arc::clone(&custody.boundary),
+        descriptors: Arc::clone(&custody.descriptors),
     })?);
     let entrances = match &config.listen {
         None => tasks::Entrances::default(),

@@ -13,6 +13,7 @@ use crate::boundary::{Boundary, BoundaryProof, Source};
 use crate::ca::{self, CaView, Minter};
 use crate::config::{Config, ScopeProof};
 use crate::credential::{CredentialView, Vault};
+use crate::descriptors::{Descriptors, DescriptorsView};
 use crate::policies::{Policies, PolicyView};
 use crate::runs::Runs;
 
@@ -36,6 +37,8 @@ pub struct Custody {
     pub boundary: Arc<Boundary>,
     /// Who makes certificates for clients.
     pub minter: Arc<Minter>,
+    /// What connections take.
+    pub descriptors: Arc<Descriptors>,
     /// When the process started, RFC 3339.
     pub started_at: String,
     /// Processes found under the gate's uid at start.
@@ -68,6 +71,8 @@ pub struct Status {
     pub runs: usize,
     /// The audit log.
     pub audit: AuditView,
+    /// Descriptors for connections; without one left the gate is not ready.
+    pub descriptors: DescriptorsView,
     /// What an operator should know although nothing is refused because of it.
     pub warnings: Vec<String>,
 }
@@ -166,8 +171,10 @@ impl Custody {
         let policies = self.policies.view();
         let credentials = self.vault.view();
         let audit = self.audit.view();
+        let descriptors = self.descriptors.view();
         let ready = boundary.ok
             && audit.ok
+            && descriptors.ok
             && policies.values().all(|policy| policy.stale.is_none())
             && credentials
                 .iter()
@@ -184,6 +191,7 @@ impl Custody {
             ca: ca::view(&self.config.ca_directory).ok(),
             runs: self.runs.views().len(),
             audit,
+            descriptors,
             warnings: self.warnings(),
         }
     }

@@ -7,6 +7,7 @@ use policy::{Code, Refusal, Route};
 use rustls::AlertDescription;
 
 use super::verify::{Distrust, Flaw};
+use crate::descriptors::are_used_up;
 
 /// Why an upstream could not be used. The text is for the operator; the agent gets
 /// [`UpstreamError::refusal`].
@@ -58,6 +59,8 @@ pub enum UpstreamError {
     ClientStalled,
     #[error("no connection came about in time")]
     Late,
+    #[error("the gate has no descriptors left for another connection")]
+    NoDescriptors,
     #[error("another request of the same asker failed while this one waited for it")]
     Shared(#[source] Arc<UpstreamError>),
     #[error("the permit is for another authority than the route")]
@@ -88,6 +91,11 @@ impl UpstreamError {
                 format!("{authority} leads to a metadata, unspecified or multicast address"),
                 "such addresses are never reachable through the gate",
             ),
+            error if error.is_for_want_of_descriptors() => (
+                Code::LimitReached,
+                "the gate has no descriptors left for another connection".to_owned(),
+                "wait a little, and ask again",
+            ),
             Self::Connect { .. } | Self::ConnectTimeout(_) | Self::Board(_) | Self::NoBoard => (
                 Code::UpstreamUnreachable,
                 format!("{authority} could not be reached"),
@@ -111,8 +119,8 @@ impl UpstreamError {
                 "the rest of the request's body did not arrive in time".to_owned(),
                 "send the request's body without a pause",
             ),
-            // The former is what it shares.
-            Self::Shared(_) | Self::WrongPermit => (
+            // The former two were looked at before.
+            Self::Shared(_) | Self::NoDescriptors | Self::WrongPermit => (
                 Code::GateFailed,
                 "the gate's own check failed".to_owned(),
                 "report this with the audit id",
@@ -180,6 +188,13 @@ impl UpstreamError {
                 RIGHT,
             ),
         }
+    }
+
+    fn is_for_want_of_descriptors(&self) -> bool {
+        if let Self::Connect { source, .. } | Self::Board(source) = self {
+            return are_used_up(source);
+        }
+        matches!(self, Self::NoDescriptors)
     }
 
     /// Whether the upstream speaks none of the protocols that it was offered.

@@ -191,6 +191,14 @@ impl Pool {
         self.retain(|_, kept| kept.is_good(self.keep));
     }
 
+    /// Closes everything that idles.
+    pub(super) fn clear(&self) {
+        self.retain(|_, kept| match &kept.connection.sender {
+            Sender::Http1(_) => false,
+            Sender::Http2(_, streams) => streams.idle_since().is_none(),
+        });
+    }
+
     /// Closes everything that `owner` left behind.
     pub(super) fn forget(&self, owner: &str) {
         self.retain(|key, _| &*key.owner != owner);
