@@ -7,27 +7,26 @@
 //! dialled is never used. A client that names no host is refused, and so is one that dials this
 //! port directly.
 
+pub(crate) mod peek;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use policy::authority::{Authority, Host, Scheme};
 use policy::record::{Entrance, RecordKind, Verdict};
 use policy::{Code, Refusal};
-use rustls::server::Acceptor;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
+use self::peek::{HANDSHAKE, Peek, Said, Unsaid, authority};
 use crate::entrance::{self, client::Client};
 use crate::gate::Gate;
 use crate::identify::{self, IdentifyError};
 use crate::tunnel;
 use crate::tunnel::rejoined::Rejoined;
 
-/// A TLS handshake message begins so.
-const HANDSHAKE: u8 = 22;
 /// Descriptions of fatal alerts: this name is not known, and there is none.
 const UNRECOGNIZED_NAME: u8 = 112;
 const MISSING_EXTENSION: u8 = 109;
@@ -96,28 +95,6 @@ async fn serve(
     }
 }
 
-/// What a client said of the host it means.
-#[derive(Debug, PartialEq, Eq)]
-enum Said {
-    /// The TLS server name.
-    ServerName(String),
-    /// The `Host` of a plain request.
-    Host(String),
-}
-
-/// Why it is not known which host is meant.
-#[derive(Debug, PartialEq, Eq)]
-enum Unsaid {
-    /// A TLS hello without a server name.
-    NoServerName,
-    /// A plain request without exactly one readable `Host`.
-    NoHost,
-    /// Neither TLS nor HTTP, or too long.
-    Neither,
-    /// The client left before it had said anything.
-    Left,
-}
-
 /// Learns which host is meant, and serves the connection as a tunnel to it.
 pub(crate) async fn enter<IO>(
     gate: &Arc<Gate>,
@@ -159,28 +136,10 @@ async fn listen<IO>(io: &mut IO, seen: &mut BytesMut, most: usize) -> Result<Sai
 where
     IO: AsyncRead + Unpin,
 {
-    let mut hello = Acceptor::default();
-    let mut read = 0;
+    let mut peek = Peek::default();
     loop {
-        match seen.first() {
-            None => {}
-            Some(&HANDSHAKE) => {
-                let mut rest = seen.get(read..).unwrap_or_default();
-                while !rest.is_empty() {
-                    read += hello.read_tls(&mut rest).map_err(|_| Unsaid::Neither)?;
-                    if let Some(hello) = hello.accept().map_err(|_| Unsaid::Neither)? {
-                        let name = hello.client_hello().server_name().map(str::to_owned);
-                        return name.map(Said::ServerName).ok_or(Unsaid::NoServerName);
-                    }
-                }
-            }
-            Some(first) if first.is_ascii_uppercase() => {
-                if let Some(end) = seen.windows(4).position(|four| four == b"\r\n\r\n") {
-                    let head = seen.get(..end).unwrap_or_default();
-                    return host_of(head).map(Said::Host).ok_or(Unsaid::NoHost);
-                }
-            }
-            Some(_) => return Err(Unsaid::Neither),
+        if let Some(said) = peek.look(seen)? {
+            return Ok(said);
         }
         if seen.len() >= most {
             return Err(Unsaid::Neither);
@@ -190,56 +149,6 @@ where
             Ok(0) | Err(_) if seen.is_empty() => return Err(Unsaid::Left),
             Ok(0) | Err(_) => return Err(Unsaid::Neither),
             Ok(_) => {}
-        }
-    }
-}
-
-/// The value of the one `Host` of a head, whose requests are each compared with it later.
-fn host_of(head: &[u8]) -> Option<String> {
-    let mut found = None;
-    for line in head.split(|byte| *byte == b'\n').skip(1) {
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let colon = line.iter().position(|byte| *byte == b':')?;
-        let (name, value) = line.split_at(colon);
-        if name.trim_ascii().eq_ignore_ascii_case(b"host") {
-            if found.is_some() || name.len() != 4 {
-                return None;
-            }
-            let value = value.get(1..)?.trim_ascii();
-            found = Some(std::str::from_utf8(value).ok()?.to_owned());
-        }
-    }
-    found
-}
-
-/// The authority that is meant: the name that was said, at the port that was dialled.
-fn authority(said: &Said, port: u16) -> Result<Authority, Refusal> {
-    let strict = "name the host as it is listed";
-    match said {
-        Said::ServerName(name) => {
-            let host = Host::parse(name)
-                .ok()
-                .filter(|_| !name.ends_with('.'))
-                .filter(|host| host.as_name().is_some());
-            host.and_then(|host| Authority::new(host, port).ok())
-                .ok_or_else(|| {
-                    Refusal::new(
-                        Code::MalformedAuthority,
-                        "the TLS server name is not a host name",
-                        strict,
-                    )
-                })
-        }
-        Said::Host(text) => {
-            let stated = Authority::with_default_port(text, Scheme::Http.default_port()).map_err(
-                |error| Refusal::new(Code::MalformedAuthority, &error.to_string(), strict),
-            )?;
-            if stated.port() == port {
-                return Ok(stated);
-            }
-            let sentence = format!("Host names {stated}, and port {port} was dialled");
-            let remedy = "Host must name the port that is dialled";
-            Err(Refusal::new(Code::AuthorityMismatch, &sentence, remedy))
         }
     }
 }
@@ -288,6 +197,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use policy::authority::Authority;
+
     use super::*;
 
     async fn heard(pieces: &[&[u8]]) -> Result<Said, Unsaid> {

@@ -11,8 +11,10 @@ mod frames;
 mod head;
 mod hello;
 mod path;
+mod peek;
 mod policy;
 mod receive_pack;
+mod scrub;
 mod store;
 mod strip;
 
@@ -24,8 +26,10 @@ pub(crate) use self::frames::check as frames;
 pub(crate) use self::head::check as head;
 pub(crate) use self::hello::check as hello;
 pub(crate) use self::path::check as path;
+pub(crate) use self::peek::check as peek;
 pub(crate) use self::policy::check as policy;
 pub(crate) use self::receive_pack::check as receive_pack;
+pub(crate) use self::scrub::check as scrub;
 pub(crate) use self::store::check as store;
 pub(crate) use self::strip::check as strip;
 

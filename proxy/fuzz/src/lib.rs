@@ -10,9 +10,10 @@
 mod gate {
     pub(crate) mod delegate;
     pub(crate) mod framing;
+    pub(crate) mod scrub;
     pub(crate) mod strip;
 }
-use gate::{delegate, framing, strip};
+use gate::{delegate, framing, scrub, strip};
 
 #[path = "../../src/audit"]
 mod audit {
@@ -33,6 +34,11 @@ mod control {
 #[path = "../../src/inspect"]
 mod inspect {
     pub(crate) mod receive_pack;
+}
+
+#[path = "../../src/redirected"]
+mod redirected {
+    pub(crate) mod peek;
 }
 
 #[path = "../../src/resolver"]
@@ -71,7 +77,7 @@ macro_rules! targets {
 }
 
 targets! {
-    audit authority control dns frames head hello path policy receive_pack store strip
+    audit authority control dns frames head hello path peek policy receive_pack scrub store strip
 }
 
 /// The relay's end of DNS holds what the gate's does.

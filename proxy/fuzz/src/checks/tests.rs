@@ -3,7 +3,7 @@ use std::path::Path;
 
 type Check = fn(&[u8]);
 
-const CHECKS: [(&str, Check); 12] = [
+const CHECKS: [(&str, Check); 14] = [
     ("audit", super::audit),
     ("authority", super::authority),
     ("control", super::control),
@@ -12,8 +12,10 @@ const CHECKS: [(&str, Check); 12] = [
     ("head", super::head),
     ("hello", super::hello),
     ("path", super::path),
+    ("peek", super::peek),
     ("policy", super::policy),
     ("receive_pack", super::receive_pack),
+    ("scrub", super::scrub),
     ("store", super::store),
     ("strip", super::strip),
 ];
