@@ -1,4 +1,5 @@
-//! Streams that only look at what is read pass what is written straight on.
+//! Streams that only look at what is read pass what is written straight on; those that look at both
+//! pass on the rest.
 
 /// Implements `AsyncWrite` for `$type<IO>` by its field `$io`.
 macro_rules! delegate_write {
@@ -12,20 +13,6 @@ macro_rules! delegate_write {
                 std::pin::Pin::new(&mut self.get_mut().$io).poll_write(context, bytes)
             }
 
-            fn poll_flush(
-                self: std::pin::Pin<&mut Self>,
-                context: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                std::pin::Pin::new(&mut self.get_mut().$io).poll_flush(context)
-            }
-
-            fn poll_shutdown(
-                self: std::pin::Pin<&mut Self>,
-                context: &mut std::task::Context<'_>,
-            ) -> std::task::Poll<std::io::Result<()>> {
-                std::pin::Pin::new(&mut self.get_mut().$io).poll_shutdown(context)
-            }
-
             fn poll_write_vectored(
                 self: std::pin::Pin<&mut Self>,
                 context: &mut std::task::Context<'_>,
@@ -34,11 +21,32 @@ macro_rules! delegate_write {
                 std::pin::Pin::new(&mut self.get_mut().$io).poll_write_vectored(context, slices)
             }
 
-            fn is_write_vectored(&self) -> bool {
-                self.$io.is_write_vectored()
-            }
+            $crate::delegate::delegate_ends!($io);
         }
     };
 }
 
-pub(crate) use delegate_write;
+/// In an implementation of `AsyncWrite`: everything but writing, by the field `$io`.
+macro_rules! delegate_ends {
+    ($io:ident) => {
+        fn poll_flush(
+            self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::pin::Pin::new(&mut self.get_mut().$io).poll_flush(context)
+        }
+
+        fn poll_shutdown(
+            self: std::pin::Pin<&mut Self>,
+            context: &mut std::task::Context<'_>,
+        ) -> std::task::Poll<std::io::Result<()>> {
+            std::pin::Pin::new(&mut self.get_mut().$io).poll_shutdown(context)
+        }
+
+        fn is_write_vectored(&self) -> bool {
+            self.$io.is_write_vectored()
+        }
+    };
+}
+
+pub(crate) use {delegate_ends, delegate_write};

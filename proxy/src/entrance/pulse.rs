@@ -11,6 +11,8 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::delegate::delegate_ends;
+
 /// The beat of one connection.
 #[derive(Debug, Clone, Default)]
 pub struct Pulse(Arc<Beats>);
@@ -102,14 +104,6 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Beating<IO> {
         Poll::Ready(Ok(written))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
-    }
-
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -121,7 +115,5 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Beating<IO> {
         Poll::Ready(Ok(written))
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+    delegate_ends!(io);
 }

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
+use crate::delegate::delegate_ends;
+
 const PREFACE: usize = 24;
 const HEAD: usize = 9;
 
@@ -169,14 +171,6 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Framed<IO> {
         Poll::Ready(Ok(written))
     }
 
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(context)
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(context)
-    }
-
     fn poll_write_vectored(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -193,9 +187,7 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Framed<IO> {
         Poll::Ready(Ok(written))
     }
 
-    fn is_write_vectored(&self) -> bool {
-        self.io.is_write_vectored()
-    }
+    delegate_ends!(io);
 }
 
 /// A frame, as far as it matters here.

@@ -130,21 +130,17 @@ impl Verifiers {
     }
 
     fn build(&self, trust: &Trust) -> Result<Configs, UpstreamError> {
-        let verifier: Arc<dyn ServerCertVerifier> = match trust.pin {
-            Some(digest) => Arc::new(Pinned {
-                digest,
-                provider: Arc::clone(&self.provider),
-            }),
-            None => Arc::new(Chained {
-                inner: self.chain(trust)?,
-                provider: Arc::clone(&self.provider),
-            }),
+        let means = match trust.pin {
+            Some(digest) => Means::Key(digest),
+            None => Means::Chain(self.chain(trust)?),
         };
+        let provider = Arc::clone(&self.provider);
+        let verifier = Verifier { means, provider };
         let mut config = ClientConfig::builder_with_provider(Arc::clone(&self.provider))
             .with_safe_default_protocol_versions()
             .map_err(UpstreamError::TlsSettings)?
             .dangerous()
-            .with_custom_certificate_verifier(verifier)
+            .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let http1 = Arc::new(config.clone());
@@ -309,14 +305,23 @@ fn element(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((whole, whole.get(start..)?, rest))
 }
 
-/// Verifies by chain, name and dates, and remembers what was wrong.
+/// Verifies by `means`, and remembers what was wrong. The handshake's signature counts in any case: it
+/// proves that the upstream has the key it shows.
 #[derive(Debug)]
-struct Chained {
-    inner: Arc<WebPkiServerVerifier>,
+struct Verifier {
+    means: Means,
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Chained {
+#[derive(Debug)]
+enum Means {
+    /// Chain, name and dates.
+    Chain(Arc<WebPkiServerVerifier>),
+    /// Exactly one public key, by its digest. Name, chain and dates do not matter.
+    Key([u8; 32]),
+}
+
+impl ServerCertVerifier for Verifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -325,9 +330,13 @@ impl ServerCertVerifier for Chained {
         ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        self.inner
-            .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-            .map_err(|error| Distrust::because(&error, end_entity, &self.provider))
+        let verified = match &self.means {
+            Means::Chain(chain) => {
+                chain.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+            }
+            Means::Key(wanted) => shows(end_entity, wanted),
+        };
+        verified.map_err(|error| Distrust::because(&error, end_entity, &self.provider))
     }
 
     fn verify_tls12_signature(
@@ -336,8 +345,8 @@ impl ServerCertVerifier for Chained {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner
-            .verify_tls12_signature(message, certificate, signature)
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, certificate, signature, algorithms)
     }
 
     fn verify_tls13_signature(
@@ -346,76 +355,29 @@ impl ServerCertVerifier for Chained {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.inner
-            .verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.inner.supported_verify_schemes()
-    }
-}
-
-/// Accepts exactly one public key. Name, chain and dates do not matter; possession of the key does,
-/// which is what the handshake signature proves.
-#[derive(Debug)]
-struct Pinned {
-    digest: [u8; 32],
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for Pinned {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = webpki::EndEntityCert::try_from(end_entity).map_err(|_| {
-            rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding)
-        })?;
-        let found: [u8; 32] = Sha256::digest(certificate.subject_public_key_info().as_ref()).into();
-        if found == self.digest {
-            Ok(ServerCertVerified::assertion())
-        } else {
-            let other = CertificateError::ApplicationVerificationFailure;
-            let error = rustls::Error::InvalidCertificate(other);
-            Err(Distrust::because(&error, end_entity, &self.provider))
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(
-            message,
-            certificate,
-            signature,
-            &self.provider.signature_verification_algorithms,
-        )
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, certificate, signature, algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider
             .signature_verification_algorithms
             .supported_schemes()
+    }
+}
+
+fn shows(
+    shown: &CertificateDer<'_>,
+    wanted: &[u8; 32],
+) -> Result<ServerCertVerified, rustls::Error> {
+    let refused = |why| Err(rustls::Error::InvalidCertificate(why));
+    let Ok(certificate) = webpki::EndEntityCert::try_from(shown) else {
+        return refused(CertificateError::BadEncoding);
+    };
+    let found: [u8; 32] = Sha256::digest(certificate.subject_public_key_info().as_ref()).into();
+    if found == *wanted {
+        Ok(ServerCertVerified::assertion())
+    } else {
+        refused(CertificateError::ApplicationVerificationFailure)
     }
 }
