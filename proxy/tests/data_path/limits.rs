@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::stand::{Stand, ask, connect, get, until, usual};
 use super::upstream::Upstream;
-use super::{HOST, code, usual_stand};
+use super::{BARE, HOST, code, usual_stand};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -141,6 +141,39 @@ async fn a_head_that_is_too_large_is_told_so_and_closed() {
     let fitting = format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{}\r\n", fields(100));
     let answer = ask(&mut tls, &fitting).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+}
+
+/// Attack: RES-06
+#[tokio::test]
+async fn a_request_that_finds_no_descriptor_is_told_and_idle_ones_make_room() {
+    let (upstream, stand) = usual_stand().await;
+    let take_all = || std::iter::from_fn(|| stand.gate.descriptors.take()).collect::<Vec<_>>();
+    let mut tls = stand.tunnel(HOST).await;
+    let all = take_all();
+    assert!(all.len() > 64, "control");
+    let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 429"), "{answer}");
+    assert_eq!(code(&answer), "limit_reached", "{answer}");
+    assert_eq!(upstream.connections(), 0);
+    until("it is on record", || {
+        let log = stand.audit();
+        let mut ends = log.iter().filter(|line| line["kind"] == "response");
+        ends.any(|line| line["code"] == "limit_reached")
+    })
+    .await;
+    drop(all);
+    let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+    // The connection of that request idles: it gives way to one for another host.
+    let all = take_all();
+    let mut other = stand.tunnel(BARE).await;
+    let answer = ask(&mut other, &get(BARE, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(
+        stand.gate.descriptors.take().is_none(),
+        "it took that place"
+    );
+    drop(all);
 }
 
 /// Attack: RES-15

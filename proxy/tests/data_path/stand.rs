@@ -11,6 +11,7 @@ use proxy::boundary::Boundary;
 use proxy::ca::Minter;
 use proxy::config::{Config, Peer};
 use proxy::credential::Vault;
+use proxy::descriptors::Descriptors;
 use proxy::entrance::client::Client;
 use proxy::gate::{Gate, Parts};
 use proxy::policies::Policies;
@@ -197,6 +198,7 @@ policy = "{policy}"
             vault,
             audit,
             runs: Arc::new(runs),
+            descriptors: Arc::new(Descriptors::new(1024)),
             config,
         };
         Self {

@@ -44,15 +44,17 @@ fn crowd(clients: &Clients, words: [&str; 3]) -> usize {
     resident
 }
 
-/// `count` idle tunnels, and `names` distinct names. The ordinary run has fewer than the soak.
+/// `count` idle tunnels with either protocol inside, and `names` distinct names. The ordinary run has fewer than the soak.
 pub(crate) fn bounded(count: usize, names: usize) {
     let clients = world();
-    let few = crowd(&clients, ["idle", "8", WEB]);
-    let many = crowd(&clients, ["idle", &count.to_string(), WEB]);
-    assert!(
-        many < few + count * TUNNEL,
-        "{count} idle tunnels: {few} bytes became {many}"
-    );
+    for kind in ["idle", "idle2"] {
+        let few = crowd(&clients, [kind, "8", WEB]);
+        let many = crowd(&clients, [kind, &count.to_string(), WEB]);
+        assert!(
+            many < few + count * TUNNEL,
+            "{count} tunnels, {kind}: {few} bytes became {many}"
+        );
+    }
     let full = crowd(
         &clients,
         ["names", &(LEAVES * 2).to_string(), "many.portcullis.test"],

@@ -1,6 +1,7 @@
 """Many tunnels through the gate, or many names: prints `ready` when all are there, ends with its input.
 
     crowd.py idle COUNT HOST         COUNT open tunnels to HOST, each after a TLS handshake
+    crowd.py idle2 COUNT HOST        the same with HTTP/2 agreed on, and its first frames exchanged
     crowd.py names COUNT SUFFIX      one handshake for each of n0.SUFFIX, n1.SUFFIX, ...
 """
 
@@ -16,6 +17,8 @@ hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 gate = urllib.parse.urlsplit(os.environ["https_proxy"])
 context = ssl.create_default_context()
+if mode == "idle2":
+    context.set_alpn_protocols(["h2"])
 
 
 def tunnel(name):
@@ -32,8 +35,21 @@ def tunnel(name):
     return context.wrap_socket(plain, server_hostname=name)
 
 
-if mode == "idle":
-    kept = [tunnel(host) for _ in range(count)]
+def tunnel2(name):
+    tls = tunnel(name)
+    if tls.selected_alpn_protocol() != "h2":
+        raise SystemExit(f"{name}: HTTP/2 was not agreed on")
+    settings = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+    tls.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + settings)
+    kind = tls.recv(4)[3:4]
+    if kind != bytes([4]):
+        raise SystemExit(f"{name}: no SETTINGS but {kind!r}")
+    return tls
+
+
+if mode in ("idle", "idle2"):
+    opened = {"idle": tunnel, "idle2": tunnel2}[mode]
+    kept = [opened(host) for _ in range(count)]
 else:
     kept = []
     for number in range(count):
