@@ -132,6 +132,52 @@ fn a_successor_takes_over_at_its_time_without_a_hand() {
     assert_eq!(served(&world, &bundle), (true, true));
 }
 
+/// Clients that hold certificates to the letter of RFC 5280 (Python since 3.13 among them) take the
+/// gate's leaves, for names and for addresses.
+#[test]
+fn a_strict_client_verifies_leaves_for_names_and_for_addresses() {
+    let world = World::new();
+    let shown = |target: &str, wanted: &[&str]| {
+        let openssl = world.agent("openssl").args(["s_client", "-brief"]);
+        let openssl = openssl.args(["-proxy", tests::gate::ADDRESS, "-connect", target]);
+        let openssl = openssl.args(["-x509_strict", "-verify_return_error", "-CAfile"]);
+        openssl.arg(world.trust()).args(wanted).run()
+    };
+    // An unlisted destination too has a leaf, in which it is refused.
+    let name = format!("{WEB}:443");
+    let cases: [(&str, [&str; 4], [&str; 4]); 3] = [
+        (
+            &name,
+            ["-servername", WEB, "-verify_hostname", WEB],
+            ["-servername", WEB, "-verify_hostname", "other.example"],
+        ),
+        (
+            "203.0.113.9:443",
+            ["-noservername", "-no_ign_eof", "-verify_ip", "203.0.113.9"],
+            ["-noservername", "-no_ign_eof", "-verify_ip", "203.0.113.8"],
+        ),
+        (
+            "[2001:db8::9]:443",
+            ["-noservername", "-no_ign_eof", "-verify_ip", "2001:db8::9"],
+            ["-noservername", "-no_ign_eof", "-verify_ip", "2001:db8::8"],
+        ),
+    ];
+    for (target, right, wrong) in cases {
+        let taken = shown(target, &right);
+        assert!(
+            taken.output().contains("Verification: OK"),
+            "{target}: {}",
+            taken.shown()
+        );
+        let other = shown(target, &wrong);
+        assert!(
+            other.output().contains("mismatch") && !other.output().contains("Verification: OK"),
+            "control: {target}: {}",
+            other.shown()
+        );
+    }
+}
+
 /// TLS-16
 /// Attack: TLS-16
 #[test]

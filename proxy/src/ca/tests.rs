@@ -84,21 +84,100 @@ fn leaves_are_reused_until_their_time_is_over_or_the_clock_jumps() {
 }
 
 #[test]
-fn each_leaf_has_a_serial_and_the_issuers_key_id() {
+fn a_leaf_is_minted_again_an_hour_before_its_end() {
     let (_directory, minter) = made();
-    let one = minter.leaf(&host("a.example")).unwrap();
-    let two = minter.leaf(&host("b.example")).unwrap();
-    let der = |leaf: &CertifiedKey| leaf.end_entity_cert().unwrap().to_vec();
-    let (one, two) = (der(&one), der(&two));
-    assert_ne!(one[..40], two[..40], "serials differ");
-    // id-ce-subjectKeyIdentifier, authorityKeyIdentifier, extKeyUsage, keyUsage: 2.5.29.{14,35,37,15}
-    for arc in [14, 35, 37, 15] {
-        let oid = [0x06, 0x03, 0x55, 0x1d, arc];
+    let name = host("h.example");
+    let now = SystemTime::now();
+    let minutes = |count: u64| Duration::from_secs(60 * count);
+    let first = minter.leaf_at(&name, now).unwrap();
+    let early = minter.leaf_at(&name, now + minutes(22 * 60)).unwrap();
+    assert!(Arc::ptr_eq(&first, &early), "control: not yet");
+    let late = now + minutes(23 * 60);
+    assert!(
+        accepts(&minter, &first, "h.example", late),
+        "it still holds"
+    );
+    let fresh = minter.leaf_at(&name, late).unwrap();
+    assert!(!Arc::ptr_eq(&first, &fresh));
+    assert!(accepts(
+        &minter,
+        &fresh,
+        "h.example",
+        late + minutes(20 * 60)
+    ));
+    assert!(
+        !accepts(&minter, &first, "h.example", late + minutes(20 * 60)),
+        "control"
+    );
+}
+
+#[test]
+fn a_leaf_says_by_whom_it_was_issued_and_what_it_is_for_and_nothing_more() {
+    use x509_parser::extensions::{GeneralName, ParsedExtension};
+    use x509_parser::prelude::{FromDer, X509Certificate};
+
+    let (_directory, minter) = made();
+    let authority = minter.certificate();
+    let (_, authority) = X509Certificate::from_der(&authority).unwrap();
+    let key_id = |certificate: &X509Certificate<'_>| {
+        let found = certificate.iter_extensions().find_map(|extension| {
+            let ParsedExtension::SubjectKeyIdentifier(id) = extension.parsed_extension() else {
+                return None;
+            };
+            Some(id.0.to_vec())
+        });
+        found.unwrap()
+    };
+    let issuer = key_id(&authority);
+    let usage = authority.key_usage().unwrap().unwrap();
+    assert!(usage.critical && usage.value.key_cert_sign());
+    assert!(authority.basic_constraints().unwrap().unwrap().value.ca);
+    let mut serials = Vec::new();
+    for (name, wanted) in [
+        ("a.example", GeneralName::DNSName("a.example")),
+        ("192.0.2.7", GeneralName::IPAddress(&[192, 0, 2, 7])),
+        (
+            "::1",
+            GeneralName::IPAddress(&[0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1]),
+        ),
+    ] {
+        let leaf = minter.leaf(&host(name)).unwrap();
+        let der = leaf.end_entity_cert().unwrap().to_vec();
+        let (_, leaf) = X509Certificate::from_der(&der).unwrap();
+        let names = leaf.subject_alternative_name().unwrap().unwrap();
+        assert_eq!(names.value.general_names, [wanted], "one name: {name}");
+        let own = key_id(&leaf);
+        assert_ne!(own, issuer, "{name}");
+        let by = leaf.iter_extensions().find_map(|extension| {
+            let ParsedExtension::AuthorityKeyIdentifier(id) = extension.parsed_extension() else {
+                return None;
+            };
+            id.key_identifier.as_ref().map(|id| id.0.to_vec())
+        });
+        assert_eq!(by, Some(issuer.clone()), "{name}");
+        let usage = leaf.key_usage().unwrap().unwrap();
         assert!(
-            one.windows(oid.len()).any(|window| window == oid),
-            "2.5.29.{arc}"
+            usage.critical && usage.value.flags == 1,
+            "digital signature alone: {name}"
         );
+        let extended = leaf.extended_key_usage().unwrap().unwrap().value;
+        assert!(
+            extended.server_auth && !extended.client_auth && !extended.any,
+            "{name}"
+        );
+        assert!(
+            extended.other.is_empty() && !extended.code_signing,
+            "{name}"
+        );
+        let constraints = leaf.basic_constraints().unwrap();
+        assert!(constraints.is_none_or(|found| !found.value.ca), "{name}");
+        assert_eq!(leaf.issuer(), authority.subject());
+        serials.push(leaf.raw_serial().to_vec());
     }
+    let mut distinct = serials.clone();
+    distinct.sort();
+    distinct.dedup();
+    assert_eq!(distinct.len(), serials.len(), "serials differ");
 }
 
 #[test]
