@@ -13,6 +13,9 @@ use crate::service::{Kind, Service};
 /// to buy work by asking for nonsense.
 const MOST_SERVICES: usize = 256;
 
+/// The port of ssh, by which nothing is carried whatever a policy says.
+const SSH: u16 = 22;
+
 /// Explains refusals of one policy.
 pub(crate) struct Explain<'a> {
     pub(crate) services: &'a [Service],
@@ -51,6 +54,10 @@ impl Explain<'_> {
                 );
                 (Code::PortNotListed, sentence)
             };
+            if authority.port() == SSH {
+                let refusal = ssh(authority, Code::PortNotListed);
+                return refusal.by(&service.id, service.why.as_deref());
+            }
             let remedy = format!(
                 "use {}://{}:{}, or have a service with scheme = \"{scheme}\" and port = {} added \
                  to the policy",
@@ -60,6 +67,9 @@ impl Explain<'_> {
                 authority.port()
             );
             return Refusal::new(code, &sentence, &remedy).by(&service.id, service.why.as_deref());
+        }
+        if authority.port() == SSH {
+            return ssh(authority, Code::DestinationNotListed);
         }
         let sentence = format!("{authority} is not a permitted destination");
         let line = format!(
@@ -334,6 +344,18 @@ fn git(listed: &[&Service], request: &Request<'_>, target: &Target<'_>) -> Optio
         )),
         _ => None,
     }
+}
+
+/// Nothing is added to a policy for ssh: its remotes are carried as https.
+fn ssh(authority: &Authority, code: Code) -> Refusal {
+    let host = authority.host();
+    Refusal::new(
+        code,
+        &format!("{authority} is ssh, which the gate does not carry: use https://{host}/"),
+        &format!(
+            "use https://{host}/OWNER/NAME.git; in runs, git rewrites remotes over ssh of listed hosts to that"
+        ),
+    )
 }
 
 fn no_push(service: &Service, repository: &str) -> Refusal {

@@ -97,6 +97,12 @@ fn git_works_and_is_told() {
     for part in ["Portcullis", "destination_not_listed", "use https://"] {
         assert!(unlisted.output().contains(part), "{}", unlisted.shown());
     }
+    // Who leads ssh through the proxy by hand reads the same.
+    let tunnel = clients.agent("curl").args(["-sv", "--proxytunnel"]);
+    let tunnel = tunnel.arg(format!("http://{GIT}:22/")).run().refused();
+    for part in ["403 Portcullis", "is ssh", &format!("use https://{GIT}/")] {
+        assert!(tunnel.output().contains(part), "{part}: {}", tunnel.shown());
+    }
 }
 
 #[test]

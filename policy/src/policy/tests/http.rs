@@ -366,6 +366,23 @@ fn refusals_name_the_nearest_rule_and_the_line_that_would_allow() {
 }
 
 #[test]
+fn ssh_is_refused_with_the_way_that_there_is() {
+    let policy = policy(TEXT);
+    for host in ["github.com", "other.example.net"] {
+        let asked = ask(&policy, "GET", &format!("https://{host}:22/"));
+        let Outcome::Refuse { remedy, text, .. } = asked else {
+            panic!("{host} is reached by ssh");
+        };
+        let way = format!("https://{host}/");
+        assert!(
+            text.contains(&way) && remedy.contains(&way),
+            "{text}; {remedy}"
+        );
+        assert!(!remedy.contains("port = 22"), "{remedy}");
+    }
+}
+
+#[test]
 fn why_reaches_the_agent() {
     let policy = policy(TEXT);
     let authority = Authority::parse("api.github.com:443").unwrap();
