@@ -138,7 +138,11 @@ pub fn directory() -> PathBuf {
 
 /// The first number of a version in what `finished` printed: `8.5.0` of `curl 8.5.0 (x86_64)`.
 pub fn version(finished: &Finished) -> String {
-    let output = finished.output();
+    version_in(&finished.output())
+}
+
+/// The same of what was printed.
+pub fn version_in(output: &str) -> String {
     let mut numbers = output
         .split(|c: char| c.is_whitespace() || c == '/' || c == '"' || c == ',')
         .map(|word| word.trim_start_matches(|c: char| c.is_ascii_lowercase()))

@@ -5,6 +5,8 @@
 //! socket, and clients without a proxy variable. Beside each served client stands the same client
 //! refused.
 
+mod clients;
+
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -59,7 +61,12 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        let policy = format!("{}{MORE}", World::policy());
+        Self::with("")
+    }
+
+    /// With more services.
+    fn with(more: &str) -> Self {
+        let policy = format!("{}{MORE}{more}", World::policy());
         let world = World::with_policy(&policy);
         let at = SocketAddr::new(WEB_ADDRESS.into(), 8443);
         let panel = WebHost::start(&world.netns, &world.path().join("panel"), &world.pki, at);
