@@ -3,7 +3,9 @@
 //! the policy alone.
 //!
 //! The rules that lead them are written here by hand, so that what is tested is the gate; the
-//! boundary's own are tested with the boundary.
+//! boundary's own are tested with the boundary, and both together by an installation.
+
+mod installed;
 
 use std::fs;
 use std::io::{Read, Write};

@@ -57,13 +57,13 @@ pub fn boundary(instance: &Instance) -> String {
          reserves = [\"{orchestrator}\", \"{exec}\"]\n\
          status = \"{status}\"\n\
          \n\
-         # Programs that know no proxy are led to the gate (proxy.toml: redirected = \"127.0.0.1:3129\"):\n\
+         # Programs that know no proxy are led to the gate (proxy.toml: [listen] redirected):\n\
          #   [redirect]\n\
-         #   port = 3129\n\
+         #   port = {redirect}\n\
          #   ports = [80, 443]   # every TCP port when absent\n\
-         # Their DNS questions are answered by the gate (proxy.toml: resolver = \"127.0.0.1:3153\"):\n\
+         # Their DNS questions are answered by the gate (proxy.toml: [listen] resolver):\n\
          #   [resolver]\n\
-         #   port = 3153\n\
+         #   port = {resolver}\n\
          # Somebody may reach one place for a while; it lapses by itself:\n\
          #   [[exception]]\n\
          #   user = \"_apt\"\n\
@@ -73,6 +73,8 @@ pub fn boundary(instance: &Instance) -> String {
          # Scope \"guest\" knows [guest.dhcp], [guest.resolver] and [[guest.administration]] as well.\n",
         name = layout.name(),
         port = instance.record.gate_port,
+        redirect = beside(instance.record.gate_port, 1),
+        resolver = beside(instance.record.gate_port, 25),
         proxy = layout.user("proxy"),
         orchestrator = layout.user("orchestrator"),
         exec = layout.user("exec"),
@@ -86,10 +88,18 @@ pub fn proxy(instance: &Instance) -> String {
     let layout = &instance.layout;
     format!(
         "# The gate. `portcullis gate check` judges this file before it is used.\n\
-         # Runs come in by a socket of their own; a loopback port for other accounts of this host would be\n\
+         # Runs come in by a socket of their own. For other accounts of this host, each of which stands under agents in\n\
+         # boundary.toml as well, there are loopback ports: for programs that know of a proxy, for those that do not\n\
+         # ([redirect] there), and for their look-ups ([resolver] there).\n\
          #   [listen]\n\
          #   tcp = \"127.0.0.1:{port}\"\n\
-         # with one [[listen.identity]] per account.\n\
+         #   redirected = [\"127.0.0.1:{redirect}\", \"[::1]:{redirect}\"]\n\
+         #   resolver = [\"127.0.0.1:{resolver}\", \"[::1]:{resolver}\"]\n\
+         #   [[listen.identity]]\n\
+         #   uid = 1500\n\
+         #   agent = \"ci\"\n\
+         #   company = \"local\"\n\
+         #   profile = \"default\"\n\
          \n\
          [control]\n\
          socket = \"{control}\"\n\
@@ -130,6 +140,8 @@ pub fn proxy(instance: &Instance) -> String {
          file = \"{credential}\"\n\
          hosts = [\"{host}\"]   # it can go nowhere else, whatever a policy says\n",
         port = instance.record.gate_port,
+        redirect = beside(instance.record.gate_port, 1),
+        resolver = beside(instance.record.gate_port, 25),
         control = layout.control_socket().display(),
         orchestrator = layout.user("orchestrator"),
         runs = layout.runs().display(),
@@ -141,6 +153,11 @@ pub fn proxy(instance: &Instance) -> String {
         credential = layout.credentials().join("github").display(),
         host = instance.upstream_host(),
     )
+}
+
+/// Another port, by which this one is known too: 3129 and 3153 beside 3128.
+fn beside(port: u16, by: u16) -> u16 {
+    port.checked_add(by).unwrap_or(port.saturating_sub(by))
 }
 
 /// The text of `orchestrator.toml`.
