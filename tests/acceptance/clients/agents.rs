@@ -93,3 +93,25 @@ fn pi_completes_a_prompt_with_a_tool_and_is_told() {
         pi(clients).args(words).run()
     });
 }
+
+#[test]
+fn codex_completes_a_prompt_with_a_tool_and_is_told() {
+    let codex = |clients: &Clients| {
+        let program =
+            tests::matrix::directory().join("npm/node_modules/@openai/codex/bin/codex.js");
+        clients.agent("node24").limit(120).arg(program)
+    };
+    let version =
+        |clients: &Clients| tests::matrix::version(&codex(clients).arg("--version").run());
+    judge("codex", "responses, streamed", version, |clients| {
+        let words = [
+            "exec",
+            "--skip-git-repo-check",
+            "--dangerously-bypass-approvals-and-sandbox",
+            "--model",
+            "gpt-5",
+            PROMPT,
+        ];
+        codex(clients).args(words).run()
+    });
+}

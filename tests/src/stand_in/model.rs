@@ -16,6 +16,9 @@ pub const DONE: &str = "The tool has been used and all is well.";
 /// The command that the model wants run.
 const COMMAND: &str = "echo used > tool-was-used";
 
+/// What programs call the tool that runs a command.
+const COMMANDERS: [&str; 4] = ["bash", "shell", "shell_command", "exec_command"];
+
 /// Answers one request; 401 unless it carries `key`, as `x-api-key` or as a bearer token.
 pub async fn answer(key: String, request: Request<Incoming>) -> Response<Body> {
     let field = |name: &str| {
@@ -59,13 +62,19 @@ fn tool(body: &Value, results: &[&str]) -> Option<String> {
             .or_else(|| tool["function"]["name"].as_str())
     });
     names
-        .filter(|name| ["bash", "shell"].contains(&name.to_ascii_lowercase().as_str()))
+        .filter(|name| COMMANDERS.contains(&name.to_ascii_lowercase().as_str()))
         .map(str::to_owned)
         .next()
 }
 
-fn input() -> String {
-    json!({"command": COMMAND, "description": "Use a tool"}).to_string()
+/// What that tool is given.
+fn input(tool: &str) -> String {
+    let input = match tool {
+        "exec_command" => json!({"cmd": COMMAND}),
+        "shell" => json!({"command": ["sh", "-c", COMMAND]}),
+        _ => json!({"command": COMMAND, "description": "Use a tool"}),
+    };
+    input.to_string()
 }
 
 fn messages(body: &Value) -> Response<Body> {
@@ -73,7 +82,7 @@ fn messages(body: &Value) -> Response<Body> {
     let (block, delta, reason) = match &tool {
         Some(name) => (
             json!({"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}),
-            json!({"type": "input_json_delta", "partial_json": input()}),
+            json!({"type": "input_json_delta", "partial_json": input(name)}),
             "tool_use",
         ),
         None => (
@@ -116,7 +125,7 @@ fn completions(body: &Value) -> Response<Body> {
         Some(name) => {
             let call = json!({
                 "index": 0, "id": "call_1", "type": "function",
-                "function": {"name": name, "arguments": input()},
+                "function": {"name": name, "arguments": input(&name)},
             });
             (
                 json!({"role": "assistant", "tool_calls": [call]}),
@@ -157,7 +166,7 @@ fn responses(body: &Value) -> Response<Body> {
     let item = match tool(body, &["function_call_output"]) {
         Some(name) => json!({
             "id": "i1", "type": "function_call", "call_id": "call_1", "name": name,
-            "arguments": input(), "status": "completed",
+            "arguments": input(&name), "status": "completed",
         }),
         None => json!({
             "id": "i1", "type": "message", "role": "assistant", "status": "completed",
