@@ -84,11 +84,20 @@ pub fn client_families(gate: &str, trust_dir: &str) -> Vec<(String, String)> {
 
 /// Java reads neither proxy nor CA variables, only properties (Maven and Gradle run on it).
 fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
-    let (host, port) = gate.rsplit('/').next()?.rsplit_once(':')?;
+    let gate = Gate::parse(gate)?;
     let mut options = Vec::new();
     for scheme in ["http", "https"] {
-        options.push(format!("-D{scheme}.proxyHost={host}"));
-        options.push(format!("-D{scheme}.proxyPort={port}"));
+        options.push(format!("-D{scheme}.proxyHost={}", gate.host));
+        options.push(format!("-D{scheme}.proxyPort={}", gate.port));
+        // Java itself looks at neither; build tools and programs that set an Authenticator do.
+        if let Some((user, password)) = gate.login {
+            options.push(format!("-D{scheme}.proxyUser={user}"));
+            options.push(format!("-D{scheme}.proxyPassword={password}"));
+        }
+    }
+    if gate.login.is_some() {
+        // By default Java shows a proxy no password in the clear, not even one it asks for.
+        options.push("-Djdk.http.auth.tunneling.disabledSchemes=".to_owned());
     }
     options.push("-Dhttp.nonProxyHosts=localhost|127.0.0.1".to_owned());
     if on_host.join("truststore.p12").exists() {
@@ -101,14 +110,44 @@ fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
     Some(options.join(" "))
 }
 
+/// The parts of a proxy's URL, for what cannot read one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Gate<'u> {
+    /// A name or an address; without the brackets of IPv6.
+    pub(crate) host: &'u str,
+    /// In decimal.
+    pub(crate) port: &'u str,
+    /// User and password, where the gate wants the token of a run.
+    pub(crate) login: Option<(&'u str, &'u str)>,
+}
+
+impl<'u> Gate<'u> {
+    /// Reads `http://[USER:PASSWORD@]HOST:PORT`.
+    pub(crate) fn parse(url: &'u str) -> Option<Self> {
+        let rest = url.rsplit('/').next()?;
+        let (login, at) = match rest.rsplit_once('@') {
+            Some((login, at)) => (Some(login.split_once(':')?), at),
+            None => (None, rest),
+        };
+        let (host, port) = at.rsplit_once(':')?;
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        Some(Self { host, port, login })
+    }
+}
+
 /// What stands where a client wants a credential before it asks anything at all.
 pub const PLACEHOLDER: &str = "injected-by-portcullis";
 
 /// Variables that such clients read. The gate removes what they send and puts the real one there.
 pub fn placeholders() -> Vec<(String, String)> {
-    ["GH_TOKEN", "ANTHROPIC_API_KEY", "OPENAI_API_KEY"]
-        .map(|name| (name.to_owned(), PLACEHOLDER.to_owned()))
-        .to_vec()
+    [
+        "GH_TOKEN",
+        "ANTHROPIC_API_KEY",
+        "OPENAI_API_KEY",
+        "CODEX_API_KEY",
+    ]
+    .map(|name| (name.to_owned(), PLACEHOLDER.to_owned()))
+    .to_vec()
 }
 
 /// What every command in a container needs beside the client families.

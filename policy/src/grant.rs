@@ -31,12 +31,19 @@ pub struct Grant {
 }
 
 /// The host uids that a run's processes have: `first .. first + count`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// By default nobody has.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "RawPeerUids")]
 pub struct PeerUids {
     first: u32,
     count: u32,
 }
+
+/// SHA-256 of a run's token, in lower-case hex where it is written. Whoever opens a run makes the
+/// token and keeps it; the gate is told this alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenDigest([u8; 32]);
 
 /// Body of `PUT /v1/runs/{run}`: open a run, or say again that it is open (same epoch).
 #[derive(Clone, Serialize, Deserialize)]
@@ -46,8 +53,12 @@ pub struct OpenRun {
     pub grant: Grant,
     /// Counts the openings of this run; an epoch that ended never opens again.
     pub epoch: u64,
-    /// Which uids may use the run's socket.
+    /// Which uids may use the run's socket; nobody, where the run has a token instead.
+    #[serde(default, skip_serializing_if = "PeerUids::is_nobody")]
     pub peer_uids: PeerUids,
+    /// What the token of the run digests to, where its agent is one that the kernel cannot vouch for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_sha256: Option<TokenDigest>,
     /// The lease ends this many seconds from now unless it is extended.
     pub lease_seconds: u32,
     /// The token that the gate injects into requests to the board. Never shown.
@@ -82,7 +93,11 @@ pub struct RunView {
     /// The epoch that is open.
     pub epoch: u64,
     /// Which uids may use the run's socket.
+    #[serde(default, skip_serializing_if = "PeerUids::is_nobody")]
     pub peer_uids: PeerUids,
+    /// Whether it has a token for the token entrance.
+    #[serde(default)]
+    pub token: bool,
     /// Seconds until the lease ends.
     pub lease_seconds_left: u64,
     /// The run's socket.
@@ -115,6 +130,9 @@ pub enum GrantError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// Not a digest.
+    #[error("a token's digest is 64 hexadecimal digits: SHA-256 of the token")]
+    Digest,
 }
 
 /// The overflow uid: what the kernel answers for "nobody I can name here".
@@ -272,6 +290,12 @@ impl PeerUids {
         self.count
     }
 
+    /// Whether the range is empty, as it can only be by leaving it out.
+    #[must_use]
+    pub fn is_nobody(&self) -> bool {
+        self.count == 0
+    }
+
     /// Whether the range holds this uid.
     #[must_use]
     pub fn contains(&self, uid: u32) -> bool {
@@ -282,6 +306,66 @@ impl PeerUids {
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.contains(other.first) || other.contains(self.first)
+    }
+}
+
+impl TokenDigest {
+    /// A digest as it was computed.
+    #[must_use]
+    pub fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// Reads 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`GrantError::Digest`].
+    pub fn parse(text: &str) -> Result<Self, GrantError> {
+        let digits = text.as_bytes();
+        if digits.len() != 64 {
+            return Err(GrantError::Digest);
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = match pair {
+                [high, low] => (nibble(*high)? << 4) | nibble(*low)?,
+                _ => return Err(GrantError::Digest),
+            };
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Whether both are the same, in a time that does not tell where they differ.
+    #[must_use]
+    pub fn is(&self, other: &Self) -> bool {
+        let difference = self.0.iter().zip(&other.0);
+        let difference = difference.fold(0, |all, (one, other)| all | (one ^ other));
+        std::hint::black_box(difference) == 0
+    }
+}
+
+fn nibble(digit: u8) -> Result<u8, GrantError> {
+    let value = char::from(digit).to_digit(16).ok_or(GrantError::Digest)?;
+    u8::try_from(value).map_err(|_| GrantError::Digest)
+}
+
+impl fmt::Display for TokenDigest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl TryFrom<String> for TokenDigest {
+    type Error = GrantError;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        Self::parse(&text)
+    }
+}
+
+impl From<TokenDigest> for String {
+    fn from(digest: TokenDigest) -> Self {
+        digest.to_string()
     }
 }
 

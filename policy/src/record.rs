@@ -175,6 +175,8 @@ pub enum Entrance {
     Redirected,
     /// A look-up of a name; the uid that owns the socket was asked from the kernel.
     Resolver,
+    /// The token entrance; the client showed the token of a run.
+    Token,
 }
 
 /// The judgement.

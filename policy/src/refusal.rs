@@ -99,6 +99,10 @@ codes! {
     ClientTimeout = "client_timeout", 408;
     /// The gate does not know who is asking.
     IdentityUnknown = "identity_unknown", 403;
+    /// The entrance wants a run's token, and none was shown.
+    TokenMissing = "token_missing", 407;
+    /// The token that was shown is none of a run that is open.
+    TokenUnknown = "token_unknown", 403;
     /// The run has ended, or its lease has.
     RunEnded = "run_ended", 403;
     /// A limit of the run is reached; it will pass.

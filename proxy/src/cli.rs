@@ -11,6 +11,7 @@ mod output;
 mod policy;
 pub mod run;
 mod secret;
+mod token;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -65,6 +66,8 @@ enum Command {
     /// Make and show the certificate authority
     #[command(subcommand)]
     Ca(ca::CaCommand),
+    /// Make a token for an agent that the kernel cannot vouch for; keeps nothing
+    Token(token::TokenArgs),
     /// Print the manual page
     Man,
     /// Print completions for a shell
@@ -105,6 +108,7 @@ pub fn main() -> ExitCode {
         Command::Audit(command) => audit::audit(&command),
         Command::Secret(command) => secret::secret(&command),
         Command::Ca(command) => ca::ca(&command),
+        Command::Token(args) => token::token(&args),
         Command::Man => man(),
         Command::Completions { shell } => completions(shell),
     };

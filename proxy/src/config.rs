@@ -20,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use policy::authority::{Authority, Host};
 use policy::credential::CredentialName;
+use policy::grant::TokenDigest;
 use policy::pattern::HostPattern;
 
 pub use audit::{AuditConfig, MetricsConfig};
@@ -38,7 +39,7 @@ pub const DEFAULT_PATH: &str = "/etc/portcullis/proxy.toml";
 pub struct Config {
     /// The file this was read from.
     pub path: PathBuf,
-    /// `[listen]`: the loopback TCP entrance, if there is one.
+    /// `[listen]`: the TCP entrances, if there are any.
     pub listen: Option<Listen>,
     /// `[control]`
     pub control: Control,
@@ -66,17 +67,21 @@ pub struct Config {
     pub limits: Limits,
 }
 
-/// The loopback TCP entrance.
+/// The TCP entrances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listen {
-    /// A loopback address.
-    pub tcp: SocketAddr,
+    /// A loopback address, where a client's uid is who it is.
+    pub tcp: Option<SocketAddr>,
+    /// Addresses where the token that a client shows is who it is.
+    pub token: Vec<SocketAddr>,
     /// Loopback addresses to which the boundary redirects agents' connections.
     pub redirected: Vec<SocketAddr>,
     /// Loopback addresses on which names are answered.
     pub resolver: Vec<SocketAddr>,
     /// Who a client's uid is; a uid that is not listed is refused.
     pub identities: Vec<Identity>,
+    /// Whose a token is, beside those of runs.
+    pub tokens: Vec<TokenIdentity>,
 }
 
 /// `[[listen.identity]]`
@@ -84,6 +89,19 @@ pub struct Listen {
 pub struct Identity {
     /// Never 0, 65534 or the gate's own.
     pub uid: u32,
+    /// Label of the agent.
+    pub agent: String,
+    /// Label of the company.
+    pub company: String,
+    /// Name of a `[profile.NAME]`.
+    pub profile: String,
+}
+
+/// `[[listen.identity]]` with `token_sha256` in the place of `uid`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TokenIdentity {
+    /// What the token digests to.
+    pub digest: TokenDigest,
     /// Label of the agent.
     pub agent: String,
     /// Label of the company.

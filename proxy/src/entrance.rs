@@ -1,9 +1,10 @@
 //! The ways in: a loopback TCP port, where the kernel is asked whose socket it is, and one unix
 //! socket per run, whose peer must be of the run's uid range. A client that the kernel does not
-//! vouch for is answered once and closed.
+//! vouch for is answered once and closed; agents on other machines come in by [`token`].
 
 pub mod client;
 pub mod pulse;
+pub mod token;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -242,13 +243,15 @@ pub(crate) fn in_words(refusal: &Refusal, id: &str) -> String {
     let sentence = refusal.text.strip_prefix("portcullis: ");
     let sentence = sentence.unwrap_or(&refusal.text);
     let body = crate::refusal::message(refusal, id);
-    let retry = if code == Code::LimitReached {
-        "Retry-After: 5\r\n"
+    let more = if code == Code::LimitReached {
+        "Retry-After: 5\r\n".to_owned()
+    } else if code == Code::TokenMissing {
+        format!("Proxy-Authenticate: {}\r\n", crate::refusal::CHALLENGE)
     } else {
-        ""
+        String::new()
     };
     format!(
-        "HTTP/1.1 {} Portcullis: {sentence}\r\nx-portcullis-code: {}\r\nx-portcullis-audit: {id}\r\n{retry}\
+        "HTTP/1.1 {} Portcullis: {sentence}\r\nx-portcullis-code: {}\r\nx-portcullis-audit: {id}\r\n{more}\
          Content-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
         code.status(),
         code.as_str(),

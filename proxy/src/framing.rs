@@ -146,6 +146,31 @@ impl Flag {
     }
 }
 
+/// The first head of a connection, looked for before anything is done with it.
+#[derive(Debug)]
+pub struct Opening(Heads);
+
+impl Opening {
+    /// Nothing has been seen.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        Self(Heads::new(bounds))
+    }
+
+    /// Where the head that `bytes` begin with ends, and whether a body follows it; `None` while it is
+    /// not whole. To be called again with the same bytes and what came behind them.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn whole(&mut self, bytes: &[u8]) -> Result<Option<(usize, bool)>, Fault> {
+        let end = self.0.head(bytes);
+        match self.0.fault() {
+            Some(fault) => Err(fault),
+            None => Ok(end.map(|end| (end, self.0.is_in_body()))),
+        }
+    }
+}
+
 /// A stream whose incoming bytes are followed.
 #[derive(Debug)]
 pub struct Watched<IO> {

@@ -51,6 +51,7 @@ pub mod runs;
 pub mod scrub;
 pub mod store;
 pub mod strip;
+pub mod token;
 pub mod tunnel;
 #[allow(
     clippy::wildcard_enum_match_arm,

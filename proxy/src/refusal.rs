@@ -19,6 +19,10 @@ pub const CODE: HeaderName = HeaderName::from_static("x-portcullis-code");
 pub const RULE: HeaderName = HeaderName::from_static("x-portcullis-rule");
 pub const AUDIT: HeaderName = HeaderName::from_static("x-portcullis-audit");
 
+/// What asks a client for the token of its run.
+pub const CHALLENGE: &str =
+    "Basic realm=\"Portcullis: user run, password the token of this run\", charset=\"UTF-8\"";
+
 /// Longest reason phrase sent; some clients cap the status line.
 const LONGEST_PHRASE: usize = 200;
 
@@ -115,9 +119,13 @@ pub fn message(refusal: &Refusal, audit: &str) -> String {
     }
     text.push_str("\nhint: ");
     text.push_str(&refusal.remedy);
-    text.push_str(
-        "\nThis answer comes from the Portcullis gate, not from the server you called; your credentials are not the problem.",
-    );
+    text.push_str("\nThis answer comes from the Portcullis gate, not from the server you called");
+    let of_the_gate = matches!(refusal.code, Code::TokenMissing | Code::TokenUnknown);
+    text.push_str(if of_the_gate {
+        "."
+    } else {
+        "; your credentials are not the problem."
+    });
     text.push_str("\naudit id: ");
     text.push_str(audit);
     text
@@ -141,6 +149,10 @@ fn mark(response: &mut Response<ResponseBody>, refusal: &Refusal, audit: &str) {
         response.extensions_mut().insert(phrase);
     }
     let headers = response.headers_mut();
+    if refusal.code == Code::TokenMissing {
+        let challenge = HeaderValue::from_static(CHALLENGE);
+        headers.insert(header::PROXY_AUTHENTICATE, challenge);
+    }
     headers.insert(CODE, HeaderValue::from_static(refusal.code.as_str()));
     if let Some(rule) = &refusal.rule
         && let Ok(value) = HeaderValue::from_str(rule.as_str())

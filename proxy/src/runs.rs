@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use policy::grant::{OpenRun, OpenedRun, RunId, RunView};
+use policy::grant::{OpenRun, OpenedRun, RunId, RunView, TokenDigest};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -71,6 +71,15 @@ pub struct Runs {
 struct Table {
     open: HashMap<RunId, Arc<Run>>,
     ended: Ended,
+}
+
+impl Table {
+    fn by_token(&self, digest: &TokenDigest) -> Option<Arc<Run>> {
+        let shown =
+            |run: &&Arc<Run>| run.token.is_some_and(|token| token.is(digest)) && !run.is_closed();
+        // To the end of the table, whichever it is.
+        self.open.values().filter(shown).last().cloned()
+    }
 }
 
 impl Runs {
@@ -181,6 +190,7 @@ impl Runs {
                 let hash = inline.as_ref().map(|policy| &policy.hash);
                 let same = open.grant == request.grant
                     && open.peer_uids == request.peer_uids
+                    && open.token == request.token_sha256
                     && open.inline_hash.as_ref() == hash
                     && same_token(open.board_token.as_ref(), token.as_ref());
                 if !same {
@@ -202,6 +212,11 @@ impl Runs {
                     next,
                 });
             }
+        }
+        if let Some(token) = &request.token_sha256
+            && table.by_token(token).is_some()
+        {
+            return Err(RunError::TokenTaken);
         }
         if table.open.len() >= self.settings.most {
             return Err(RunError::Full {
@@ -247,7 +262,10 @@ impl Runs {
             return Err(RunError::OwnUid);
         }
         let uids = request.peer_uids;
-        if !self.settings.visible.cover(uids.first(), uids.count()) {
+        if uids.is_nobody() && request.token_sha256.is_none() {
+            return Err(RunError::NobodysRun);
+        }
+        if !uids.is_nobody() && !self.settings.visible.cover(uids.first(), uids.count()) {
             return Err(RunError::Unmapped);
         }
         Ok(())
@@ -292,6 +310,7 @@ impl Runs {
             epoch: request.epoch,
             peer_uids: request.peer_uids,
             board_token,
+            token: request.token_sha256,
             connections: AtomicU64::new(0),
             socket,
             opened_by: peer.uid,
@@ -378,6 +397,13 @@ impl Runs {
     pub fn get(&self, id: &RunId) -> Option<Arc<Run>> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.open.get(id).filter(|run| !run.is_closed()).cloned()
+    }
+
+    /// The open run whose token digests to this. Every one is looked at, whichever it is.
+    #[must_use]
+    pub fn by_token(&self, digest: &TokenDigest) -> Option<Arc<Run>> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.by_token(digest)
     }
 
     /// All open runs, ordered by name.

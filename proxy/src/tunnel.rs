@@ -34,6 +34,7 @@ use self::seldom::Seldom;
 use crate::classify::{self, Entry};
 use crate::entrance::client::Client;
 use crate::entrance::pulse::{Beating, Pulse};
+use crate::entrance::token;
 use crate::exchange::body::ResponseBody;
 use crate::exchange::websocket::Handover;
 use crate::exchange::{self, Channel, Live};
@@ -46,6 +47,9 @@ use crate::refusal::{self, Shape};
 
 /// A hello is read ahead so far; a longer one is the TLS library's to bound.
 const LONGEST_HELLO: usize = 64 * 1024;
+
+/// The port of ssh.
+const SSH: u16 = 22;
 
 /// Serves one connection of an identified client until it ends, stops moving, or the client's run
 /// is closed.
@@ -171,7 +175,9 @@ async fn enter(
     let unread = framing.fault().filter(|_| parts.uri.path() == UNREADABLE);
     let entry = match unread {
         Some(fault) => Err(fault.refusal()),
-        None => classify::entry(&parts).and_then(|entry| on_connect(&gate, &client, entry)),
+        None => token::again(&client, &parts.headers)
+            .and_then(|()| classify::entry(&parts))
+            .and_then(|entry| on_connect(&gate, &client, entry)),
     };
     match entry {
         Ok(Entry::Connect(authority)) => {
@@ -210,16 +216,21 @@ async fn enter(
             };
             note(&gate, &client, &id, &refusal, method, target);
             let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
-            exchange::close(&mut response);
+            // Who is asked for a token may show it on this connection; behind a CONNECT the watcher
+            // does not follow it any more.
+            if refusal.code != Code::TokenMissing || parts.method == http::Method::CONNECT {
+                exchange::close(&mut response);
+            }
             response
         }
     }
 }
 
-/// Where the configuration wants it so, a tunnel to an unlisted host is refused at the CONNECT.
+/// Where the configuration wants it so, a tunnel to an unlisted host is refused at the CONNECT; one
+/// for ssh always is, since nobody would speak TLS in it.
 fn on_connect(gate: &Gate, client: &Client, entry: Entry) -> Result<Entry, Refusal> {
     if let Entry::Connect(authority) = &entry
-        && !gate.config.limits.refuse_inside_tls
+        && (!gate.config.limits.refuse_inside_tls || authority.port() == SSH)
         && let Some(refusal) = unlisted(client.policy(gate)?.as_ref(), authority)
     {
         return Err(refusal);

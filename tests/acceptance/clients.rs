@@ -12,6 +12,7 @@ mod proxmox;
 mod python;
 mod runtimes;
 mod streams;
+mod tokens;
 
 use tests::clients::{Clients, Upstream, closed, open};
 

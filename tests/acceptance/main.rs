@@ -26,4 +26,5 @@ mod redirected;
 mod runs;
 mod secrets;
 mod soak;
+mod tokens;
 mod unproven;

@@ -9,10 +9,11 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::canary::Canary;
 use crate::command::{Finished, Program};
+use crate::control::Control;
 use crate::gate::{self, Boundary, Credential, Gate};
 use crate::matrix::{self, Row, Shown};
 use crate::names::Names;
@@ -52,6 +53,20 @@ impl Upstream {
     }
 }
 
+/// Where an agent on another machine finds the gate.
+pub const BEYOND: &str = "10.20.0.1:3128";
+
+/// How an agent comes to the gate.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Way {
+    /// It is told of a proxy.
+    Told,
+    /// Its own connections are led there.
+    Led,
+    /// It is on another machine and has a token.
+    Token,
+}
+
 /// The parts; dropped in this order.
 #[derive(Debug)]
 pub struct Clients {
@@ -68,6 +83,8 @@ pub struct Clients {
     pub pki: Pki,
     /// The agent's uid.
     pub agent: u32,
+    /// The namespace of an agent on another machine, and its token.
+    beyond: Option<(Netns, String)>,
     environment: Vec<(String, String)>,
     differences: RefCell<Vec<String>>,
     scratch: tempfile::TempDir,
@@ -79,13 +96,19 @@ impl Clients {
     ///
     /// `{pin}` in the policy becomes the pin of the upstreams' key.
     pub fn new(upstreams: &[Upstream], policy: &str, credentials: &[Credential]) -> Self {
-        Self::build(upstreams, policy, credentials, "", false)
+        Self::build(upstreams, policy, credentials, "", Way::Told)
     }
 
     /// The same, and the agent's own connections and look-ups are led to the gate, for programs that
     /// ignore proxy variables.
     pub fn led(upstreams: &[Upstream], policy: &str) -> Self {
-        Self::build(upstreams, policy, &[], "", true)
+        Self::build(upstreams, policy, &[], "", Way::Led)
+    }
+
+    /// The same for an agent on another machine, of whose wires one leads to the gate and none
+    /// elsewhere, and which is known by the token of its run.
+    pub fn beyond(upstreams: &[Upstream], policy: &str, credentials: &[Credential]) -> Self {
+        Self::build(upstreams, policy, credentials, "", Way::Token)
     }
 
     /// The same with more lines at the end of the gate's configuration.
@@ -95,7 +118,7 @@ impl Clients {
         credentials: &[Credential],
         limits: &str,
     ) -> Self {
-        Self::build(upstreams, policy, credentials, limits, false)
+        Self::build(upstreams, policy, credentials, limits, Way::Told)
     }
 
     fn build(
@@ -103,7 +126,7 @@ impl Clients {
         policy: &str,
         credentials: &[Credential],
         limits: &str,
-        led: bool,
+        way: Way,
     ) -> Self {
         let scratch = host::scratch();
         let dir = |name: &str| scratch.path().join(name);
@@ -128,38 +151,61 @@ impl Clients {
         }
         let agent = host::uid();
         host::directory(&dir("agent"), agent, 0o700);
-        netns.set_account(agent, "agent", &dir("agent"));
+        let outside = (way == Way::Token).then(|| {
+            let outside = Netns::new();
+            netns.wire(&outside);
+            outside
+        });
+        let home = outside.as_ref().unwrap_or(&netns);
+        home.set_account(agent, "agent", &dir("agent"));
+        // Who lives elsewhere is nobody here.
+        let here = if outside.is_some() {
+            host::uid()
+        } else {
+            agent
+        };
         let policy = policy
             .replace("{ca}", &pki.ca().display().to_string())
             .replace("{pin}", &pin(&pki.leaf()));
         let mut gate = Gate::prepare(
             &dir("gate"),
-            &[agent],
+            &[here],
             &policy,
             credentials,
             Boundary::Kernel,
         );
         let config = fs::read_to_string(gate.config()).expect("it was written") + limits;
         let entrance = format!("tcp = \"{}\"\n", gate::ADDRESS);
-        let (config, more) = if led {
-            let more = "redirected = [\"127.0.0.1:3129\", \"[::1]:3129\"]\n\
-                        resolver = [\"127.0.0.1:3153\", \"[::1]:3153\"]\n";
-            let config = config.replace(&entrance, &(entrance.clone() + more));
-            (config, "[redirect]\nport = 3129\n[resolver]\nport = 3153\n")
-        } else {
-            (config, "")
+        let (entrances, more) = match way {
+            Way::Told => (String::new(), ""),
+            Way::Led => (
+                "redirected = [\"127.0.0.1:3129\", \"[::1]:3129\"]\n\
+                 resolver = [\"127.0.0.1:3153\", \"[::1]:3153\"]\n"
+                    .to_owned(),
+                "[redirect]\nport = 3129\n[resolver]\nport = 3153\n",
+            ),
+            Way::Token => (format!("token = [\"{BEYOND}\", \"[fd20::1]:3128\"]\n"), ""),
         };
+        let config = config.replace(&entrance, &(entrance.clone() + &entrances));
         host::file(&gate.config(), &config, 0, 0o644);
         let wall = Wall::raise_with(
             &netns,
             &dir("wall"),
             gate.uid,
-            &[agent],
+            &[here],
             &gate.boundary_status(),
             more,
         );
         gate.start(&netns);
-        let environment = environment(&dir("trust"), &gate, upstreams);
+        let beyond = outside.map(|outside| {
+            let token = run_with_token(&gate, &netns);
+            (outside, token)
+        });
+        let at = match &beyond {
+            Some((_, token)) => format!("http://run:{token}@{BEYOND}"),
+            None => format!("http://{}", gate::ADDRESS),
+        };
+        let environment = environment(&dir("trust"), &gate, &at, upstreams);
         Self {
             gate,
             wall,
@@ -168,6 +214,7 @@ impl Clients {
             netns,
             pki,
             agent,
+            beyond,
             environment,
             differences: RefCell::default(),
             scratch,
@@ -193,7 +240,14 @@ impl Clients {
         for (name, value) in &self.environment {
             agent = agent.env(name, value);
         }
-        agent.as_uid(self.agent).in_netns(&self.netns)
+        let home = self.beyond.as_ref().map_or(&self.netns, |(home, _)| home);
+        agent.as_uid(self.agent).in_netns(home)
+    }
+
+    /// The token of the run of an agent on another machine.
+    pub fn token(&self) -> &str {
+        let (_, token) = self.beyond.as_ref().expect("the agent is beyond a wire");
+        token
     }
 
     /// A file of the product's for clients: `maven-settings.xml`, ...
@@ -320,8 +374,33 @@ pub fn open(host: &str, entries: &[&str]) -> String {
     )
 }
 
+/// Opens a run that is known by a token, which is returned.
+fn run_with_token(gate: &Gate, netns: &Netns) -> String {
+    let made = Program::new(binaries::path("portcullis-proxy"))
+        .args(["token", "--json"])
+        .run()
+        .ok();
+    let made: Value = serde_json::from_str(&made.stdout).expect("an object");
+    let control = Control {
+        socket: gate.control_socket(),
+        uid: gate.operator,
+        netns,
+    };
+    let body = json!({
+        "grant": { "company": "acme", "agent": "coder", "run": "beyond", "profile": "default" },
+        "epoch": 1, "lease_seconds": 3600, "token_sha256": made["token_sha256"],
+    });
+    control.call("PUT", "/v1/runs/beyond", Some(&body)).ok();
+    made["token"].as_str().expect("a string").to_owned()
+}
+
 /// The product's variables; the files they point at are written into `trust` before.
-fn environment(trust: &Path, gate: &Gate, upstreams: &[Upstream]) -> Vec<(String, String)> {
+fn environment(
+    trust: &Path,
+    gate: &Gate,
+    at: &str,
+    upstreams: &[Upstream],
+) -> Vec<(String, String)> {
     host::directory(trust, 0, 0o755);
     let authority = fs::read_to_string(gate.ca()).expect("the gate made its authority");
     let system = fs::read_to_string("/etc/ssl/certs/ca-certificates.crt").unwrap_or_default();
@@ -344,7 +423,7 @@ fn environment(trust: &Path, gate: &Gate, upstreams: &[Upstream]) -> Vec<(String
         .ok();
     let mut print = Program::new(binaries::path("portcullis-orchestrator"))
         .args(["environment", "--write", "--json", "--gate"])
-        .arg(format!("http://{}", gate::ADDRESS))
+        .arg(at)
         .arg("--trust")
         .arg(trust);
     for upstream in upstreams.iter().filter(|it| it.words[0] == "git") {

@@ -44,6 +44,33 @@ impl Netns {
         self.ip(&["address", "add", &address, "dev", "lo"]);
     }
 
+    /// A wire to `other`: IPv4 and IPv6 addresses of the same last number on either side, and nothing
+    /// beyond it. One for each pair.
+    pub fn wire(&self, other: &Self) {
+        self.ip(&[
+            "link",
+            "add",
+            "wire",
+            "type",
+            "veth",
+            "peer",
+            "name",
+            "wire",
+            "netns",
+            &other.name,
+        ]);
+        for (end, last) in [(self, 1), (other, 2)] {
+            for address in [format!("10.20.0.{last}/24"), format!("fd20::{last}/64")] {
+                let mut words = vec!["address", "add", &address, "dev", "wire"];
+                if address.contains("::") {
+                    words.push("nodad");
+                }
+                end.ip(&words);
+            }
+            end.ip(&["link", "set", "wire", "up"]);
+        }
+    }
+
     /// Lets programs started in the namespace see this resolver in `/etc/resolv.conf`.
     pub fn set_resolver(&self, address: IpAddr) {
         fs::create_dir_all(self.etc()).expect("/etc/netns is writable");

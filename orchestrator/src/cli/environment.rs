@@ -19,7 +19,7 @@ Examples:
 With --write the directory gets apt.conf, gitconfig, maven-settings.xml and wgetrc; ca.pem, bundle.pem and
 truststore.p12 are the installation's and are only pointed at.")]
 pub(super) struct EnvironmentArgs {
-    /// The gate as clients see it
+    /// The gate as clients see it; http://run:TOKEN@ADDRESS:PORT for its token entrance
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:3128")]
     gate: String,
     /// Directory of the files for clients, absolute

@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use super::Gate;
+
 /// git's system configuration in every run, before the hosts of the run's policy are known.
 pub const GITCONFIG: &str = "\
 [user]
@@ -66,9 +68,13 @@ pub fn apt_conf(gate: &str, bundle: &str) -> String {
 
 /// `maven-settings.xml`: Maven 3 ignores variables, and Java's proxy properties too.
 ///
-/// `gate` is `http://HOST:PORT`; another form has no settings.
+/// `gate` is `http://[USER:PASSWORD@]HOST:PORT`; another form has no settings.
 pub fn maven_settings(gate: &str) -> Option<String> {
-    let (host, port) = gate.rsplit('/').next()?.rsplit_once(':')?;
+    let Gate { host, port, login } = Gate::parse(gate)?;
+    let login = login.map(|(user, password)| {
+        format!("<username>{user}</username>\n      <password>{password}</password>\n      ")
+    });
+    let login = login.unwrap_or_default();
     let mut text =
         String::from("<settings xmlns=\"http://maven.apache.org/SETTINGS/1.0.0\">\n  <proxies>\n");
     for protocol in ["http", "https"] {
@@ -76,7 +82,7 @@ pub fn maven_settings(gate: &str) -> Option<String> {
         let _infallible = write!(
             text,
             "    <proxy>\n      <id>portcullis-{protocol}</id>\n      <active>true</active>\n      \
-             <protocol>{protocol}</protocol>\n      <host>{host}</host>\n      <port>{port}</port>\n      \
+             <protocol>{protocol}</protocol>\n      <host>{host}</host>\n      <port>{port}</port>\n      {login}\
              <nonProxyHosts>localhost|127.0.0.1</nonProxyHosts>\n    </proxy>\n"
         );
     }
@@ -128,6 +134,16 @@ mod tests {
         let text = maven_settings("http://127.0.0.1:3128").unwrap();
         assert_eq!(text.matches("<host>127.0.0.1</host>").count(), 2);
         assert_eq!(text.matches("<port>3128</port>").count(), 2);
+        assert!(!text.contains("username"));
         assert_eq!(maven_settings("nonsense"), None);
+        let text = maven_settings("http://run:t0ken@[fd20::1]:3128").unwrap();
+        for part in [
+            "<host>fd20::1</host>",
+            "<port>3128</port>",
+            "<username>run</username>",
+            "<password>t0ken</password>",
+        ] {
+            assert_eq!(text.matches(part).count(), 2, "{part} in {text}");
+        }
     }
 }

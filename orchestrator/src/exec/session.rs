@@ -139,6 +139,7 @@ impl Session {
                 .map_err(said)?,
             epoch: 1,
             peer_uids: PeerUids::new(slice.first, slice.count).map_err(said)?,
+            token_sha256: None,
             lease_seconds: LEASE,
             board_token: None,
             policy: self.policy.clone(),

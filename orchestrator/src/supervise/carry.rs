@@ -308,6 +308,7 @@ fn open_run<E, H>(
         grant: grant.map_err(|error| error.to_string())?,
         epoch: u64::try_from(claimed.run.epoch).unwrap_or(1),
         peer_uids: PeerUids::new(slice.first, slice.count).map_err(|error| error.to_string())?,
+        token_sha256: None,
         lease_seconds: LEASE_SECONDS,
         board_token: Some(claimed.token.clone()),
         policy: None,

@@ -70,6 +70,7 @@ fn open_run_round_trips_and_never_shows_its_token() {
         grant: Grant::new("acme", "a", None, RunId::parse("r").unwrap(), "default").unwrap(),
         epoch: 3,
         peer_uids: PeerUids::new(231_072, 1_024).unwrap(),
+        token_sha256: Some(TokenDigest::new([0xa5; 32])),
         lease_seconds: 60,
         board_token: Some(String::from("s3cret")),
         policy: None,
@@ -79,4 +80,41 @@ fn open_run_round_trips_and_never_shows_its_token() {
     let again: OpenRun = serde_json::from_str(&json).unwrap();
     assert_eq!(again.board_token.as_deref(), Some("s3cret"));
     assert_eq!(again.epoch, 3);
+    assert_eq!(again.token_sha256, open.token_sha256);
+}
+
+#[test]
+fn a_run_may_have_a_digest_in_place_of_uids_and_nothing_else_is_one() {
+    let grant = Grant::new("acme", "a", None, RunId::parse("r").unwrap(), "default").unwrap();
+    let digest = "a5".repeat(32);
+    let json = serde_json::json!({
+        "grant": grant, "epoch": 1, "lease_seconds": 60, "token_sha256": digest,
+    });
+    let open: OpenRun = serde_json::from_value(json.clone()).unwrap();
+    assert!(open.peer_uids.is_nobody() && !open.peer_uids.contains(0));
+    let stated = open.token_sha256.unwrap();
+    assert_eq!(stated.to_string(), digest);
+    assert!(stated.is(&TokenDigest::parse(&digest.to_uppercase()).unwrap()));
+    assert!(
+        serde_json::to_value(&open)
+            .unwrap()
+            .get("peer_uids")
+            .is_none()
+    );
+    for last in [0, 31] {
+        let mut bytes = [0xa5; 32];
+        bytes[last] ^= 1;
+        assert!(!stated.is(&TokenDigest::new(bytes)), "{last}");
+    }
+    for bad in [
+        "",
+        "a5",
+        &"g5".repeat(32),
+        &"a5".repeat(33),
+        &"é".repeat(32),
+    ] {
+        let mut json = json.clone();
+        json["token_sha256"] = bad.into();
+        assert!(serde_json::from_value::<OpenRun>(json).is_err(), "{bad}");
+    }
 }

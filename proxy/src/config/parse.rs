@@ -1,18 +1,17 @@
 //! From the document to [`Config`]: one function per table, problems collected as they are met.
 
 mod credentials;
+mod listen;
 mod store;
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use nix::unistd::User;
 
 use super::document::{At, Problems as Found, Section};
 use super::{
-    AuditConfig, Config, ConfigError, Control, Identity, Limits, Listen, MetricsConfig, Peer,
-    Problems, Profile,
+    AuditConfig, Config, ConfigError, Control, Limits, MetricsConfig, Peer, Problems, Profile,
 };
 use crate::boundary::Source;
 
@@ -40,7 +39,7 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
     let profiles = profiles(&mut root);
     let listen = root
         .section("listen")
-        .and_then(|section| listen(section, &profiles));
+        .and_then(|section| listen::listen(section, &profiles));
     let control = required(&mut root, "control", "[control] with socket = \"/…\"")
         .and_then(|section| control(section, &profiles, uid_of));
     let runs_directory = directory(&mut root, "runs");
@@ -154,128 +153,6 @@ fn profiles(root: &mut Section<'_, '_>) -> BTreeMap<String, Profile> {
         }
     }
     profiles
-}
-
-fn listen(mut section: Section<'_, '_>, profiles: &BTreeMap<String, Profile>) -> Option<Listen> {
-    let tcp = section
-        .required_string("tcp", "\"127.0.0.1:3128\"")
-        .and_then(|text| loopback(&section, "tcp", &text));
-    let redirected = loopbacks(&mut section, "redirected");
-    let resolver = loopbacks(&mut section, "resolver");
-    if let Some(tcp) = tcp
-        && (redirected.contains(&tcp) || resolver.contains(&tcp))
-    {
-        section.problem(
-            section.at(),
-            "tcp",
-            format!("{tcp} is listed twice"),
-            "give each entrance a port of its own",
-        );
-    }
-    let mut identities: Vec<Identity> = Vec::new();
-    if !section.has("identity") {
-        section.problem(
-            section.at(),
-            "identity",
-            "is missing: everybody on this port would be refused",
-            "add [[listen.identity]] with uid, agent, company and profile, or remove [listen]",
-        );
-    }
-    for mut entry in section.sections("identity") {
-        if !entry.has("uid") {
-            entry.problem(entry.at(), "uid", "is missing", "add uid = 1500");
-        }
-        let uid = entry.integer("uid");
-        let agent = label(&mut entry, "agent");
-        let company = label(&mut entry, "company");
-        let profile = entry.required_string("profile", "\"default\"");
-        if let Some(name) = &profile {
-            known_profile(&entry, name, "profile", profiles);
-        }
-        let uid = uid.and_then(|uid| identity_uid(&entry, &uid));
-        if let Some(uid) = uid
-            && identities.iter().any(|identity| identity.uid == uid)
-        {
-            entry.problem(
-                entry.at(),
-                "uid",
-                format!("{uid} is listed twice"),
-                "keep one of them",
-            );
-        }
-        entry.close();
-        if let (Some(uid), Some(agent), Some(company), Some(profile)) =
-            (uid, agent, company, profile)
-        {
-            identities.push(Identity {
-                uid,
-                agent,
-                company,
-                profile: profile.value,
-            });
-        }
-    }
-    section.close();
-    Some(Listen {
-        tcp: tcp?,
-        redirected,
-        resolver,
-        identities,
-    })
-}
-
-/// A loopback address with its port.
-fn loopback(section: &Section<'_, '_>, key: &str, text: &At<String>) -> Option<SocketAddr> {
-    let (problem, hint) = match text.value.parse::<SocketAddr>() {
-        Ok(address) if address.ip().is_loopback() && address.port() > 0 => return Some(address),
-        Ok(address) => (
-            format!("{address} is not a loopback address with a port"),
-            "listen on 127.0.0.1 or [::1]: a uid is only known on this machine",
-        ),
-        Err(_) => (
-            format!("{} is not ADDRESS:PORT", text.value),
-            "write \"127.0.0.1:3128\"",
-        ),
-    };
-    section.problem(text.at, key, problem, hint);
-    None
-}
-
-fn loopbacks(section: &mut Section<'_, '_>, key: &'static str) -> Vec<SocketAddr> {
-    let mut addresses = Vec::new();
-    for text in section
-        .strings(key)
-        .map(|list| list.value)
-        .unwrap_or_default()
-    {
-        match loopback(section, key, &text) {
-            Some(address) if addresses.contains(&address) => section.problem(
-                text.at,
-                key,
-                format!("{address} is listed twice"),
-                "keep one of them",
-            ),
-            Some(address) => addresses.push(address),
-            None => {}
-        }
-    }
-    addresses
-}
-
-fn identity_uid(section: &Section<'_, '_>, number: &At<u64>) -> Option<u32> {
-    let problem = match u32::try_from(number.value) {
-        Ok(0) => "uid 0 is never an agent",
-        Ok(OVERFLOW_UID) => "65534 is what the kernel answers for unknown users",
-        Ok(u32::MAX) | Err(_) => "is not a uid",
-        Ok(uid) => return Some(uid),
-    };
-    section.problem(
-        number.at,
-        "uid",
-        problem,
-        "give the agent a user of its own",
-    );
-    None
 }
 
 fn control(

@@ -82,7 +82,7 @@ fn problems(text: &str) -> String {
 fn a_whole_file_is_read() {
     let config = parse(WHOLE).unwrap();
     let listen = config.listen.as_ref().unwrap();
-    assert_eq!(listen.tcp.port(), 3128);
+    assert_eq!(listen.tcp.map(|at| at.port()), Some(3128));
     assert_eq!(listen.identities[0].uid, 1500);
     let peer = &config.control.peers[&990];
     assert_eq!(peer.profiles, ["default"]);
@@ -109,6 +109,74 @@ fn a_whole_file_is_read() {
     let alone = VisibleUids::parse("900 900 1");
     let said = config.check_uids(900, &alone).unwrap_err().to_string();
     assert_eq!(said.matches("is not mapped").count(), 3, "{said}");
+}
+
+#[test]
+fn a_token_entrance_stands_beside_the_loopback_port_or_alone() {
+    let digest = "a5".repeat(32);
+    let by_token = format!("token_sha256 = \"{digest}\"");
+    let port = "tcp = \"127.0.0.1:3128\"";
+    let beside = format!("{port}\ntoken = [\"10.20.0.1:3128\", \"[fd20::1]:3128\"]");
+    let text = WHOLE.replacen(port, &beside, 1);
+    let listen = parse(&text).unwrap().listen.unwrap();
+    assert_eq!((listen.token.len(), listen.tokens.len()), (2, 0));
+    assert_eq!(listen.identities.len(), 1, "runs have tokens of their own");
+    let alone = text
+        .replacen(port, "", 1)
+        .replacen("uid = 1500", &by_token, 1);
+    let listen = parse(&alone).unwrap().listen.unwrap();
+    assert_eq!((listen.tcp, listen.identities.len()), (None, 0));
+    assert_eq!(listen.tokens[0].digest.to_string(), digest);
+    assert_eq!(listen.tokens[0].agent, "ci");
+
+    for (old, new, wanted) in [
+        (
+            "10.20.0.1:3128",
+            "0.0.0.0:3128",
+            "would listen on every side",
+        ),
+        ("[fd20::1]:3128", "[::]:3128", "would listen on every side"),
+        ("10.20.0.1:3128", "10.20.0.1", "is not ADDRESS:PORT"),
+        (
+            "10.20.0.1:3128",
+            "10.20.0.1:0",
+            "is not an address with a port",
+        ),
+        (
+            "10.20.0.1:3128",
+            "127.0.0.1:3128",
+            "127.0.0.1:3128 is listed twice",
+        ),
+        ("[fd20::1]:3128", "10.20.0.1:3128", "is listed twice"),
+        (
+            "uid = 1500",
+            "uid = 1500\ntoken_sha256 = \"TOKEN\"",
+            "stands beside a uid",
+        ),
+        (
+            "uid = 1500",
+            "token_sha256 = \"my-own-token\"",
+            "is not SHA-256",
+        ),
+        ("uid = 1500", "", "listen.identity[1].uid: is missing"),
+    ] {
+        let text = text.replacen(old, &new.replace("TOKEN", &digest), 1);
+        let said = problems(&text);
+        assert!(said.contains(wanted), "{old} -> {new}: {said}");
+        assert!(
+            !said.contains("my-own-token"),
+            "it may be the token itself: {said}"
+        );
+    }
+    let nowhere = WHOLE.replacen("uid = 1500", &by_token, 1);
+    let said = problems(&nowhere);
+    assert!(said.contains("listen.token: is missing"), "{said}");
+    let twice = format!(
+        "{text}\n[[listen.identity]]\n{by_token}\nagent = \"a\"\ncompany = \"c\"\nprofile = \"default\"\n"
+    );
+    assert!(parse(&twice).is_ok(), "control");
+    let twice = twice.replacen("uid = 1500", &by_token, 1);
+    assert!(problems(&twice).contains("is listed twice"));
 }
 
 #[test]

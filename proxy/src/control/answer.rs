@@ -51,12 +51,14 @@ impl From<RunError> for Answer {
             RunError::Mismatch { .. }
             | RunError::Lease { .. }
             | RunError::OwnUid
+            | RunError::NobodysRun
             | RunError::Unmapped => (StatusCode::BAD_REQUEST, "bad_request"),
             RunError::Profile { .. } => (StatusCode::FORBIDDEN, "profile_not_allowed"),
             RunError::Inline { .. } => (StatusCode::FORBIDDEN, "inline_not_allowed"),
             RunError::NotYours { .. } => (StatusCode::FORBIDDEN, "not_yours"),
             RunError::Policy(_) => (StatusCode::UNPROCESSABLE_ENTITY, "policy_invalid"),
             RunError::Ended { .. } => (StatusCode::CONFLICT, "run_ended"),
+            RunError::TokenTaken => (StatusCode::CONFLICT, "token_taken"),
             RunError::Conflict { .. } => (StatusCode::CONFLICT, "run_conflict"),
             RunError::NotOpen { .. } => (StatusCode::NOT_FOUND, "run_not_open"),
             RunError::Full { .. } => (StatusCode::TOO_MANY_REQUESTS, "limit_reached"),

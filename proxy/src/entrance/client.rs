@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use policy::grant::Grant;
+use policy::grant::{Grant, TokenDigest};
 use policy::record::{Entrance, Record, RecordKind};
 use policy::{Code, Refusal};
 use tokio::sync::watch;
@@ -25,6 +25,7 @@ pub struct Client {
     peer_uid: Option<u32>,
     owner: Arc<str>,
     run: Option<Arc<Run>>,
+    token: Option<TokenDigest>,
 }
 
 impl std::fmt::Debug for Client {
@@ -45,6 +46,32 @@ impl Client {
             peer_uid: Some(peer_uid),
             owner: owner_of(&run),
             run: Some(run),
+            token: None,
+        }
+    }
+
+    /// A client that showed the token of a run.
+    pub fn of_token(run: Arc<Run>, token: TokenDigest) -> Self {
+        run.connections.fetch_add(1, Ordering::Relaxed);
+        Self {
+            grant: run.grant.clone(),
+            entrance: Entrance::Token,
+            peer_uid: None,
+            owner: owner_of(&run),
+            run: Some(run),
+            token: Some(token),
+        }
+    }
+
+    /// A client that showed a token which the configuration knows.
+    pub fn of_known_token(grant: Grant, token: TokenDigest) -> Self {
+        Self {
+            entrance: Entrance::Token,
+            peer_uid: None,
+            owner: format!("token:{token}").into(),
+            run: None,
+            token: Some(token),
+            grant,
         }
     }
 
@@ -70,7 +97,13 @@ impl Client {
             peer_uid: Some(peer_uid),
             owner: format!("uid:{peer_uid}").into(),
             run: None,
+            token: None,
         }
+    }
+
+    /// What the token digests to that each of its requests must show, if that is who it is.
+    pub fn token(&self) -> Option<&TokenDigest> {
+        self.token.as_ref()
     }
 
     /// Connections, kept and counted, belong to this; two runs never share one.

@@ -67,6 +67,14 @@ impl Heads {
         self.place == Place::Head
     }
 
+    /// Whether what comes next belongs to a body.
+    pub(super) fn is_in_body(&self) -> bool {
+        match self.place {
+            Place::Body(_) | Place::ChunkSize | Place::ChunkData(_) | Place::Trailers(_) => true,
+            Place::Head | Place::Opaque => false,
+        }
+    }
+
     /// Follows `bytes` and says how many of them may pass. What may not is the beginning of a head or
     /// line, and must be given again in front of what comes next.
     pub(super) fn walk(&mut self, bytes: &[u8]) -> usize {
@@ -106,7 +114,7 @@ impl Heads {
     }
 
     /// Looks for the end of the head that `bytes` begin with. Its length, if it is whole and good.
-    fn head(&mut self, bytes: &[u8]) -> Option<usize> {
+    pub(super) fn head(&mut self, bytes: &[u8]) -> Option<usize> {
         while let Some(found) = bytes
             .get(self.seen..)?
             .iter()

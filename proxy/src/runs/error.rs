@@ -75,6 +75,12 @@ pub enum RunError {
     /// The kernel could not tell the run's processes from others.
     #[error("the uid range is not mapped in the gate's user namespace")]
     Unmapped,
+    /// Neither a uid nor a token is of the run.
+    #[error("the run has neither peer_uids nor token_sha256: nobody could use it")]
+    NobodysRun,
+    /// Another open run has the same token.
+    #[error("another open run has this token: make one for each")]
+    TokenTaken,
     /// Too many runs are open.
     #[error("{most} runs are open, which is the limit")]
     Full {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use policy::grant::{Grant, PeerUids, RunId, RunView};
+use policy::grant::{Grant, PeerUids, RunId, RunView, TokenDigest};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -22,6 +22,8 @@ pub struct Run {
     pub peer_uids: PeerUids,
     /// The token injected towards the board.
     pub board_token: Option<Secret>,
+    /// What its own token digests to, if it has one.
+    pub token: Option<TokenDigest>,
     /// Connections open now; whoever serves one counts it.
     pub connections: AtomicU64,
     /// The socket's path.
@@ -78,6 +80,7 @@ impl Run {
             grant: self.grant.clone(),
             epoch: self.epoch,
             peer_uids: self.peer_uids,
+            token: self.token.is_some(),
             lease_seconds_left: left.as_secs(),
             socket: self.socket.display().to_string(),
             policy_hash: self.policy().hash.clone(),

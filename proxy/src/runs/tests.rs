@@ -89,6 +89,7 @@ fn request(epoch: u64) -> OpenRun {
         grant: Grant::new("acme", "coder", Some("T-1"), id(), "default").unwrap(),
         epoch,
         peer_uids: PeerUids::new(100_000, 1024).unwrap(),
+        token_sha256: None,
         lease_seconds: 60,
         board_token: Some("token".to_owned()),
         policy: None,

@@ -239,6 +239,7 @@ policy = "{policy}"
             grant: Grant::new("acme", "coder", Some("T-1"), id.clone(), "default").unwrap(),
             epoch: 1,
             peer_uids: PeerUids::new(200_000, 1024).unwrap(),
+            token_sha256: None,
             lease_seconds: 60,
             board_token: token.map(str::to_owned),
             policy: None,

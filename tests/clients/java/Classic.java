@@ -1,4 +1,5 @@
 import java.io.InputStream;
+import java.net.Authenticator;
 import java.net.HttpURLConnection;
 import java.net.URL;
 import java.nio.charset.StandardCharsets;
@@ -8,6 +9,7 @@ public final class Classic {
     private Classic() {}
 
     public static void main(String[] args) throws Exception {
+        Login.fromProperties().ifPresent(Authenticator::setDefault);
         HttpURLConnection connection = (HttpURLConnection) new URL(args[0]).openConnection();
         connection.setConnectTimeout(60_000);
         connection.setReadTimeout(60_000);

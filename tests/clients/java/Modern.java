@@ -12,7 +12,9 @@ public final class Modern {
     public static void main(String[] args) throws Exception {
         HttpRequest request = HttpRequest.newBuilder(URI.create(args[0])).timeout(Duration.ofSeconds(60)).build();
         // The default client has no proxy selector of its own and asks the system's, which reads the properties.
-        HttpClient client = HttpClient.newBuilder().proxy(ProxySelector.getDefault()).build();
+        HttpClient.Builder builder = HttpClient.newBuilder().proxy(ProxySelector.getDefault());
+        Login.fromProperties().ifPresent(builder::authenticator);
+        HttpClient client = builder.build();
         HttpResponse<String> response = client.send(request, HttpResponse.BodyHandlers.ofString());
         System.out.println(response.statusCode() + " " + response.version());
         System.out.println(response.body());

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use crate::config::Listen;
 use crate::control::{self, custody::Custody};
 use crate::entrance;
+use crate::entrance::token::{self, Guesses};
 use crate::gate::Gate;
 use crate::redirected;
 use crate::resolver::{self, Resolver, Sockets};
@@ -63,6 +64,7 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Entrances {
     tcp: Option<TcpListener>,
+    token: Vec<TcpListener>,
     redirected: Vec<TcpListener>,
     resolver: Vec<Sockets>,
 }
@@ -72,8 +74,13 @@ impl Entrances {
     pub(super) async fn bind(listen: &Listen) -> Result<Self, (SocketAddr, std::io::Error)> {
         let named = |at| move |error| (at, error);
         let mut this = Self::default();
-        let tcp = TcpListener::bind(listen.tcp).await;
-        this.tcp = Some(tcp.map_err(named(listen.tcp))?);
+        if let Some(at) = listen.tcp {
+            this.tcp = Some(TcpListener::bind(at).await.map_err(named(at))?);
+        }
+        for at in &listen.token {
+            let listener = TcpListener::bind(at).await.map_err(named(*at))?;
+            this.token.push(listener);
+        }
         for at in &listen.redirected {
             let listener = TcpListener::bind(at).await.map_err(named(*at))?;
             this.redirected.push(listener);
@@ -110,6 +117,11 @@ impl Tasks {
         running.spawn(keep_authority(Arc::clone(&custody)));
         if let Some(tcp) = entrances.tcp {
             running.spawn(entrance::tcp(Arc::clone(&gate), tcp));
+        }
+        let guesses = Arc::<Guesses>::default();
+        for listener in entrances.token {
+            let guesses = Arc::clone(&guesses);
+            running.spawn(token::accept(Arc::clone(&gate), guesses, listener));
         }
         for listener in entrances.redirected {
             running.spawn(redirected::accept(Arc::clone(&gate), listener));

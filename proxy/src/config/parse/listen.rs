@@ -1,0 +1,231 @@
+//! `[listen]`: where clients may come in, and who they are there.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use policy::grant::TokenDigest;
+
+use super::{OVERFLOW_UID, known_profile, label};
+use crate::config::document::{At, Section};
+use crate::config::{Identity, Listen, Profile, TokenIdentity};
+
+pub(super) fn listen(
+    mut section: Section<'_, '_>,
+    profiles: &BTreeMap<String, Profile>,
+) -> Option<Listen> {
+    let by_token = section.has("token");
+    let token = addresses(&mut section, "token", reachable);
+    let tcp = match by_token {
+        true => section.string("tcp"),
+        false => section.required_string("tcp", "\"127.0.0.1:3128\""),
+    };
+    let without_tcp = tcp.is_none() && by_token;
+    let tcp = tcp.and_then(|text| loopback(&section, "tcp", &text));
+    let redirected = addresses(&mut section, "redirected", loopback);
+    let resolver = addresses(&mut section, "resolver", loopback);
+    let twice = |at: &SocketAddr| {
+        let others = [&redirected, &resolver, &token];
+        let listed = others.iter().filter(|list| list.contains(at)).count();
+        listed + usize::from(tcp == Some(*at)) > 1
+    };
+    let mut all = tcp.iter().chain(&redirected).chain(&resolver).chain(&token);
+    if let Some(at) = all.find(|at| twice(at)) {
+        section.problem(
+            section.at(),
+            if tcp == Some(*at) { "tcp" } else { "token" },
+            format!("{at} is listed twice"),
+            "give each entrance a port of its own",
+        );
+    }
+    if !section.has("identity") && !without_tcp {
+        section.problem(
+            section.at(),
+            "identity",
+            "is missing: everybody on this port would be refused",
+            "add [[listen.identity]] with uid, agent, company and profile, or remove [listen]",
+        );
+    }
+    let (mut identities, mut tokens) = (Vec::new(), Vec::new());
+    for entry in section.sections("identity") {
+        match identity(entry, profiles, &identities, &tokens) {
+            Some(Known::Uid(identity)) => identities.push(identity),
+            Some(Known::Token(identity)) => tokens.push(identity),
+            None => {}
+        }
+    }
+    if !tokens.is_empty() && !by_token {
+        section.problem(
+            section.at(),
+            "token",
+            "is missing: nobody could show the token of an identity",
+            "add token = [\"ADDRESS:PORT\"]",
+        );
+    }
+    section.close();
+    Some(Listen {
+        tcp,
+        token,
+        redirected,
+        resolver,
+        identities,
+        tokens,
+    })
+    .filter(|listen| listen.tcp.is_some() || !listen.token.is_empty())
+}
+
+enum Known {
+    Uid(Identity),
+    Token(TokenIdentity),
+}
+
+/// One `[[listen.identity]]`: by a uid or by a token.
+fn identity(
+    mut entry: Section<'_, '_>,
+    profiles: &BTreeMap<String, Profile>,
+    identities: &[Identity],
+    tokens: &[TokenIdentity],
+) -> Option<Known> {
+    match (entry.has("uid"), entry.has("token_sha256")) {
+        (false, false) => entry.problem(entry.at(), "uid", "is missing", "add uid = 1500"),
+        (true, true) => entry.problem(
+            entry.at(),
+            "token_sha256",
+            "stands beside a uid",
+            "make two identities of it: one is known by its uid, the other by its token",
+        ),
+        (true, false) | (false, true) => {}
+    }
+    let uid = entry.integer("uid");
+    let digest = entry.string("token_sha256");
+    let agent = label(&mut entry, "agent");
+    let company = label(&mut entry, "company");
+    let profile = entry.required_string("profile", "\"default\"");
+    if let Some(name) = &profile {
+        known_profile(&entry, name, "profile", profiles);
+    }
+    let uid = uid.and_then(|uid| identity_uid(&entry, &uid));
+    if let Some(uid) = uid
+        && identities.iter().any(|identity| identity.uid == uid)
+    {
+        let problem = format!("{uid} is listed twice");
+        entry.problem(entry.at(), "uid", problem, "keep one of them");
+    }
+    let digest = digest.and_then(|text| token_digest(&entry, &text));
+    if let Some(digest) = digest
+        && tokens.iter().any(|identity| identity.digest == digest)
+    {
+        let hint = "give each agent a token of its own";
+        entry.problem(entry.at(), "token_sha256", "is listed twice", hint);
+    }
+    entry.close();
+    let (agent, company, profile) = (agent?, company?, profile?.value);
+    match (uid, digest) {
+        (Some(uid), None) => Some(Known::Uid(Identity {
+            uid,
+            agent,
+            company,
+            profile,
+        })),
+        (None, Some(digest)) => Some(Known::Token(TokenIdentity {
+            digest,
+            agent,
+            company,
+            profile,
+        })),
+        (Some(_), Some(_)) | (None, None) => None,
+    }
+}
+
+fn token_digest(section: &Section<'_, '_>, text: &At<String>) -> Option<TokenDigest> {
+    let digest = TokenDigest::parse(&text.value).ok();
+    if digest.is_none() {
+        // The value is not repeated: it may be the token itself.
+        section.problem(
+            text.at,
+            "token_sha256",
+            "is not SHA-256 in 64 hexadecimal digits",
+            "make a token with `portcullis-proxy token` and write what it says here",
+        );
+    }
+    digest
+}
+
+/// An address of this machine that agents of another one can name.
+fn reachable(section: &Section<'_, '_>, key: &str, text: &At<String>) -> Option<SocketAddr> {
+    let (problem, hint) = match text.value.parse::<SocketAddr>() {
+        Ok(at) if at.ip().is_unspecified() => (
+            format!("{at} would listen on every side of this machine"),
+            "name the address of the side that the agents are on",
+        ),
+        Ok(at) if at.ip().is_multicast() || at.port() == 0 => (
+            format!("{at} is not an address with a port"),
+            "write \"10.20.0.1:3128\"",
+        ),
+        Ok(at) => return Some(at),
+        Err(_) => (
+            format!("{} is not ADDRESS:PORT", text.value),
+            "write \"10.20.0.1:3128\"",
+        ),
+    };
+    section.problem(text.at, key, problem, hint);
+    None
+}
+
+/// A loopback address with its port.
+fn loopback(section: &Section<'_, '_>, key: &str, text: &At<String>) -> Option<SocketAddr> {
+    let (problem, hint) = match text.value.parse::<SocketAddr>() {
+        Ok(address) if address.ip().is_loopback() && address.port() > 0 => return Some(address),
+        Ok(address) => (
+            format!("{address} is not a loopback address with a port"),
+            "listen on 127.0.0.1 or [::1]: a uid is only known on this machine",
+        ),
+        Err(_) => (
+            format!("{} is not ADDRESS:PORT", text.value),
+            "write \"127.0.0.1:3128\"",
+        ),
+    };
+    section.problem(text.at, key, problem, hint);
+    None
+}
+
+/// A list of addresses, each once.
+fn addresses(
+    section: &mut Section<'_, '_>,
+    key: &'static str,
+    read: impl Fn(&Section<'_, '_>, &str, &At<String>) -> Option<SocketAddr>,
+) -> Vec<SocketAddr> {
+    let mut addresses = Vec::new();
+    for text in section
+        .strings(key)
+        .map(|list| list.value)
+        .unwrap_or_default()
+    {
+        match read(section, key, &text) {
+            Some(address) if addresses.contains(&address) => section.problem(
+                text.at,
+                key,
+                format!("{address} is listed twice"),
+                "keep one of them",
+            ),
+            Some(address) => addresses.push(address),
+            None => {}
+        }
+    }
+    addresses
+}
+
+fn identity_uid(section: &Section<'_, '_>, number: &At<u64>) -> Option<u32> {
+    let problem = match u32::try_from(number.value) {
+        Ok(0) => "uid 0 is never an agent",
+        Ok(OVERFLOW_UID) => "65534 is what the kernel answers for unknown users",
+        Ok(u32::MAX) | Err(_) => "is not a uid",
+        Ok(uid) => return Some(uid),
+    };
+    section.problem(
+        number.at,
+        "uid",
+        problem,
+        "give the agent a user of its own",
+    );
+    None
+}
