@@ -98,7 +98,9 @@ async fn serve(
         return super::turn_away(&gate, &mut stream, line).await;
     }
     let place = place(peer.ip());
-    let Some(waiting) = gate.admit(&format!("unnamed:{place}").into()) else {
+    let waiting = gate.admit(&format!("unnamed:{place}").into());
+    let waiting = waiting.and_then(|waiting| Some((waiting, gate.descriptors.take()?)));
+    let Some(waiting) = waiting else {
         let reason = "too many connections at once that have shown no token";
         let mut line = super::unknown(&gate, Entrance::Token, None, reason);
         line.code = Some(Code::LimitReached);
