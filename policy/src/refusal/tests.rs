@@ -12,7 +12,7 @@ fn codes_are_stable_words_with_fitting_statuses() {
         assert_eq!(Code::parse(text), Some(*code));
         assert!(matches!(
             code.status(),
-            400 | 403 | 405 | 408 | 413 | 421 | 429 | 431 | 500 | 502..=504
+            400 | 403 | 405 | 407 | 408 | 413 | 421 | 429 | 431 | 500 | 502..=504
         ));
         let json = serde_json::to_string(code).unwrap();
         assert_eq!(json, format!("\"{text}\""));
