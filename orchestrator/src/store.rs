@@ -153,7 +153,7 @@ impl Store {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        keep_private(path);
+        keep_private(path)?;
         let mut connection = Connection::open_with_flags(path, flags).map_err(explain)?;
         schema::configure(&connection).map_err(explain)?;
         schema::migrate(&mut connection, path)?;
@@ -269,16 +269,33 @@ pub fn new_id() -> String {
 
 /// Only this account reads the state: it holds what agents say to each other, and the runs' tokens. What SQLite makes
 /// beside the file has the file's mode.
-fn keep_private(path: &Path) {
+fn keep_private(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     // What cannot be opened here is explained by SQLite, which opens it next.
     let _ = options.create(true).append(true).mode(0o600).open(path);
     for end in ["", "-wal", "-shm"] {
         let mut name = path.as_os_str().to_owned();
         name.push(end);
-        // Not there, for the two, unless an earlier process left them.
-        let _ = std::fs::set_permissions(&name, Permissions::from_mode(0o600));
+        match std::fs::set_permissions(&name, Permissions::from_mode(0o600)) {
+            Ok(()) => {}
+            // The two are there only if an earlier process left them; without the first SQLite says why.
+            Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => {}
+            Err(problem) => {
+                let name = Path::new(&name);
+                return Err(StoreError::Unusable {
+                    path: name.to_owned(),
+                    problem: format!(
+                        "it may be open to others and cannot be closed to them: {problem}"
+                    ),
+                    hint: format!(
+                        "it must belong to the orchestrator's user: chown it and chmod 600 {}",
+                        name.display()
+                    ),
+                });
+            }
+        }
     }
+    Ok(())
 }
 
 fn unusable(path: &Path, error: &rusqlite::Error) -> StoreError {

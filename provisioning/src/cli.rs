@@ -14,13 +14,14 @@ use nix::unistd::geteuid;
 
 use crate::instance::Instance;
 use crate::layout::Layout;
-use crate::{dispatch, down, output, prove, service, status, supervise, up};
+use crate::{dispatch, doctor, down, output, prove, service, status, supervise, up};
 
 const EXAMPLES: &str = "\
 Examples:
   portcullis up                                        make this host a Portcullis and prove it
   portcullis up --repo me/web --github-token-file F    the same against github.com
   portcullis status --json                             what runs, for a script
+  portcullis doctor                                    what is wrong, and the command that repairs it
   portcullis prove                                     try everything that must fail
   portcullis exec --policy FILE -- git push            one command behind the gate
   portcullis ticket timeline T-1                       everything that happened for a ticket
@@ -41,6 +42,8 @@ enum Command {
     Up(UpArgs),
     /// Show what runs: services, boundary, gate, orchestrator
     Status(StatusArgs),
+    /// Look at everything: who is refused, what is wrong, and the command that repairs it
+    Doctor(DoctorArgs),
     /// Stop the services and remove the boundary; with --purge remove everything
     Down(DownArgs),
     /// Try everything that must fail, and say whether the boundary holds
@@ -96,6 +99,25 @@ struct UpArgs {
     after_help = "Exit status: 0 when everything is up, 1 when something is not, 2 when it cannot be told"
 )]
 struct StatusArgs {
+    #[command(flatten)]
+    place: Where,
+    /// One JSON object on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "\
+It changes nothing. First it names whom the boundary refused; then come the services, the gate, the clock, the
+certificate authority, each credential (its canary is sent now), the store, the audit log and what runs need of
+the host. docs/doctor.md explains each line.
+
+Examples:
+  portcullis doctor
+  portcullis doctor --json | jq '.checks[] | select(.verdict != \"ok\")'
+
+Exit status: 0 nothing is wrong, 1 something is, 2 something could not be told")]
+struct DoctorArgs {
     #[command(flatten)]
     place: Where,
     /// One JSON object on standard output
@@ -164,6 +186,15 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             }
         };
     }
+    if let Command::Doctor(arguments) = cli.command {
+        return match examine(&arguments) {
+            Ok(code) => code,
+            Err(error) => {
+                output::error(error.as_ref());
+                ExitCode::from(2)
+            }
+        };
+    }
     match execute(cli.command) {
         Ok(yes) => ExitCode::from(u8::from(!yes)),
         Err(error) => {
@@ -218,7 +249,7 @@ fn execute(command: Command) -> Outcome {
             Ok(true)
         }
         // Its three answers are given before.
-        Command::Prove(_) => Ok(false),
+        Command::Prove(_) | Command::Doctor(_) => Ok(false),
         Command::Supervise(arguments) => {
             need_root("supervise")?;
             let instance = arguments.place.open()?;
@@ -249,6 +280,21 @@ fn execute(command: Command) -> Outcome {
         }
         Command::Sibling(typed) => Err(sibling(&typed).into()),
     }
+}
+
+fn examine(arguments: &DoctorArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
+    if !geteuid().is_root() {
+        return Err(
+            "`portcullis doctor` reads rules, keys and logs\n  hint: run it as root".into(),
+        );
+    }
+    let report = doctor::Report::gather(&arguments.place.open()?);
+    output::data(&if arguments.json {
+        report.json()
+    } else {
+        report.text()
+    });
+    Ok(ExitCode::from(report.verdict.code()))
 }
 
 fn sibling(typed: &[OsString]) -> dispatch::DispatchError {
@@ -309,6 +355,7 @@ mod tests {
         for word in [
             "up",
             "status",
+            "doctor",
             "down",
             "prove",
             "supervise",

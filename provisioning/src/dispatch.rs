@@ -78,6 +78,7 @@ pub const TABLE: &[Entry] = &[
         "Entries of the OpenPGP store: list, put, rotate, check, history, restore",
     ),
     entry("ca", "proxy", "The gate's certificate authority"),
+    entry("canary", "proxy", "Have the gate try every credential now"),
     entry("gate", "proxy", "Everything else of portcullis-proxy"),
     entry(
         "boundary",
@@ -107,7 +108,7 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 23] = [
+const GATE_LEAVES: [&[&str]; 26] = [
     &["audit", "checkpoint-export"],
     &["audit", "export"],
     &["audit", "keygen"],
@@ -117,6 +118,9 @@ const GATE_LEAVES: [&[&str]; 23] = [
     &["audit", "verify"],
     &["ca", "export"],
     &["ca", "init"],
+    &["ca", "rotate"],
+    &["ca", "status"],
+    &["canary"],
     &["check"],
     &["policy", "check"],
     &["reload"],

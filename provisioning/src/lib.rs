@@ -12,6 +12,7 @@ pub mod cgroup;
 pub mod cli;
 pub mod control;
 pub mod dispatch;
+pub mod doctor;
 pub mod down;
 pub mod file;
 pub mod gate_test;

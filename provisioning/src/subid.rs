@@ -62,6 +62,12 @@ impl Range {
         u64::from(self.first) + u64::from(self.count)
     }
 
+    /// Whether the two have an id in common.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.overlaps(other.first, other.count)
+    }
+
     fn overlaps(&self, first: u32, count: u32) -> bool {
         u64::from(first) < self.end() && u64::from(self.first) < u64::from(first) + u64::from(count)
     }

@@ -5,6 +5,7 @@
 
 mod audit;
 mod ca;
+mod canary;
 mod check;
 mod control;
 mod output;
@@ -55,6 +56,8 @@ enum Command {
     Status(control::StatusArgs),
     /// Read policies and credentials again; what is broken stays as it was and is named
     Reload(control::ReloadArgs),
+    /// Have the running gate try every credential that has a canary, now
+    Canary(canary::CanaryArgs),
     /// List the open runs
     Runs(control::RunsArgs),
     /// Read the audit log
@@ -104,6 +107,7 @@ pub fn main() -> ExitCode {
         Command::Policy(command) => policy::policy(&command),
         Command::Status(args) => control::status(&args),
         Command::Reload(args) => control::reload(&args),
+        Command::Canary(args) => canary::canary(&args),
         Command::Runs(args) => control::runs(&args),
         Command::Audit(command) => audit::audit(&command),
         Command::Secret(command) => secret::secret(&command),

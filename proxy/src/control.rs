@@ -9,6 +9,7 @@
 //! | `GET /v1/runs` | list of run views |
 //! | `GET /v1/status` | what [`custody::Status`] says |
 //! | `POST /v1/reload` | what changed; 422 with the diagnostics when something is broken |
+//! | `POST /v1/canaries` | every credential's canary is sent now: `{"credentials":[...]}` as in status |
 //! | `GET /v1/metrics` | what [`crate::metrics`] says |
 //! | `GET /v1/checkpoint` | the last checkpoint of the audit log; 404 while there is none |
 //! | `GET /v1/events` | audit lines from now on |
@@ -42,6 +43,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::config::Peer;
 use crate::entrance;
+use crate::gate::Gate;
 use answer::{Answer, error, json};
 use command::{Command, Extend};
 use custody::Custody;
@@ -70,7 +72,12 @@ pub fn bind(path: &Path) -> std::io::Result<UnixListener> {
 }
 
 /// Serves until `stop` becomes true. A connection in the middle of an answer is dropped then.
-pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watch::Receiver<bool>) {
+pub async fn serve(
+    listener: UnixListener,
+    custody: Arc<Custody>,
+    gate: Arc<Gate>,
+    mut stop: watch::Receiver<bool>,
+) {
     let places = Arc::new(Semaphore::new(custody.config.limits.control_connections));
     let strangers = Arc::new(Semaphore::new(STRANGERS));
     loop {
@@ -104,11 +111,11 @@ pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watc
             }
             continue;
         };
-        let custody = Arc::clone(&custody);
+        let (custody, gate) = (Arc::clone(&custody), Arc::clone(&gate));
         let mut stop = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = connection(stream, uid, custody) => {}
+                () = connection(stream, uid, custody, gate) => {}
                 _ = stop.wait_for(|stop| *stop) => {}
             }
             drop(place);
@@ -116,13 +123,13 @@ pub async fn serve(listener: UnixListener, custody: Arc<Custody>, mut stop: watc
     }
 }
 
-async fn connection(stream: UnixStream, uid: u32, custody: Arc<Custody>) {
+async fn connection(stream: UnixStream, uid: u32, custody: Arc<Custody>, gate: Arc<Gate>) {
     let peer = custody.config.control.peers.get(&uid).cloned();
     let service = service_fn(move |request| {
-        let (custody, peer) = (Arc::clone(&custody), peer.clone());
+        let (custody, gate, peer) = (Arc::clone(&custody), Arc::clone(&gate), peer.clone());
         async move {
             Ok::<_, Infallible>(match peer {
-                Some(peer) => handle(request, &custody, &peer).await,
+                Some(peer) => handle(request, &custody, &gate, &peer).await,
                 None => error(
                     StatusCode::FORBIDDEN,
                     "peer_unknown",
@@ -142,7 +149,12 @@ async fn connection(stream: UnixStream, uid: u32, custody: Arc<Custody>) {
     }
 }
 
-async fn handle(request: Request<Incoming>, custody: &Arc<Custody>, peer: &Peer) -> Answer {
+async fn handle(
+    request: Request<Incoming>,
+    custody: &Arc<Custody>,
+    gate: &Arc<Gate>,
+    peer: &Peer,
+) -> Answer {
     let command = match Command::parse(request.method(), request.uri()) {
         Ok(command) => command,
         Err(refused) => return refused.into(),
@@ -183,15 +195,16 @@ async fn handle(request: Request<Incoming>, custody: &Arc<Custody>, peer: &Peer)
         },
         Command::Runs => json(StatusCode::OK, &custody.runs.views()),
         Command::Status => json(StatusCode::OK, &custody.status()),
-        Command::Reload if !peer.admin => error(
+        Command::Reload | Command::Canaries if !peer.admin => error(
             StatusCode::FORBIDDEN,
             "admin_required",
             &format!(
-                "{} may not reload: see admin in [[control.peer]]",
+                "{} may not do that: see admin in [[control.peer]]",
                 peer.user
             ),
         ),
         Command::Reload => reload(custody).await,
+        Command::Canaries => canaries(gate, peer).await,
         Command::Metrics => match crate::metrics::render(custody) {
             Ok(shown) => answer::text(shown),
             Err(problem) => error(
@@ -229,6 +242,22 @@ async fn reload(custody: &Arc<Custody>) -> Answer {
             &problem.to_string(),
         ),
     }
+}
+
+/// Tries the credentials, for whoever wants to know before an agent does.
+async fn canaries(gate: &Arc<Gate>, peer: &Peer) -> Answer {
+    if let Err(problem) = gate.boundary.check() {
+        return error(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "boundary_not_proven",
+            &format!("{problem}; no credential is held and nothing is sent"),
+        );
+    }
+    crate::credential::try_now(gate, &peer.user).await;
+    json(
+        StatusCode::OK,
+        &serde_json::json!({ "credentials": gate.vault.view() }),
+    )
 }
 
 async fn read(body: Incoming, most: usize) -> Result<Zeroizing<Vec<u8>>, Answer> {

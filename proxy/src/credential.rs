@@ -4,6 +4,7 @@
 //! Nothing here prints a secret or its length. [`Vault`] is what the data path asks.
 
 mod canary;
+mod demand;
 mod health;
 mod lint;
 mod mint;
@@ -26,6 +27,7 @@ use crate::gate::Gate;
 use crate::vault::{Secret, VaultError};
 
 pub use canary::{CanaryView, Verdict, try_canaries};
+pub use demand::try_now;
 pub use health::{CredentialHealth, CredentialView};
 pub use lint::{Flaw, is_proxmox_id};
 pub use mint::MintError;

@@ -121,6 +121,10 @@ fn unreadable_hint(problem: Unreadable) -> &'static str {
         Unreadable::NotOurs => {
             "add the key to the folder's .gpg-id and encrypt again: pass init -p FOLDER KEY…"
         }
+        Unreadable::Ocb => {
+            "have it encrypted as the standard says: `gpg --edit-key KEY` and there \
+             `setpref AES256 AES192 AES SHA512 SHA256 ZLIB`, `save`; then write the entry again"
+        }
         Unreadable::TooLong => "this is no secret: keep documents elsewhere",
     }
 }

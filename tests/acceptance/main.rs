@@ -14,6 +14,7 @@ mod clients;
 mod containers;
 mod credentials;
 mod destinations;
+mod doctor;
 mod exec;
 mod framing;
 mod harness;

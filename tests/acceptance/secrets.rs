@@ -1,5 +1,8 @@
 //! Where a secret is while the gate holds it, and what happens when it changes or is refused.
 
+mod renewed;
+mod swapped;
+
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::FileExt;

@@ -203,3 +203,26 @@ async fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it
     drop(store);
     assert!(Store::open(&path).is_ok(), "and only once");
 }
+
+/// Nobody but its owner, root too, can change the mode of a file of `/proc`, and everybody who may write it can open it.
+#[test]
+fn a_state_that_cannot_be_closed_to_others_is_not_opened() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("state.db");
+    for _ in 0..2 {
+        keep_private(&path).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions();
+        assert_eq!(
+            std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777,
+            0o600
+        );
+    }
+    let stubborn = Path::new("/proc/self/comm");
+    let refused = keep_private(stubborn).unwrap_err().to_string();
+    assert!(refused.contains("/proc/self/comm"), "{refused}");
+    assert!(refused.contains("open to others"), "{refused}");
+    // What an earlier process left beside it counts as much.
+    std::os::unix::fs::symlink(stubborn, folder.path().join("state.db-wal")).unwrap();
+    let refused = keep_private(&path).unwrap_err().to_string();
+    assert!(refused.contains("state.db-wal"), "{refused}");
+}

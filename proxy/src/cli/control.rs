@@ -38,7 +38,7 @@ pub(super) struct RunsArgs {
 
 /// Which gate.
 #[derive(Debug, Args)]
-struct GateArg {
+pub(super) struct GateArg {
     #[command(flatten)]
     config: ConfigArg,
     /// Control socket, instead of the one the configuration names
@@ -134,7 +134,7 @@ pub(super) fn runs(args: &RunsArgs) -> Exit {
     Exit::Yes
 }
 
-fn ask(gate: &GateArg, method: Method, path: &str) -> Result<(StatusCode, Bytes), Exit> {
+pub(super) fn ask(gate: &GateArg, method: Method, path: &str) -> Result<(StatusCode, Bytes), Exit> {
     let socket = match &gate.socket {
         Some(socket) => socket.clone(),
         None => {
@@ -157,7 +157,7 @@ fn ask(gate: &GateArg, method: Method, path: &str) -> Result<(StatusCode, Bytes)
         })
 }
 
-fn parse(code: StatusCode, body: &[u8]) -> Result<Value, Exit> {
+pub(super) fn parse(code: StatusCode, body: &[u8]) -> Result<Value, Exit> {
     let value: Value = serde_json::from_slice(body).map_err(|problem| fail(&problem))?;
     if code.is_success() {
         return Ok(value);

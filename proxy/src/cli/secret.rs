@@ -15,7 +15,7 @@ use super::output::{Exit, fail, say, tell};
 use crate::config::{Config, CredentialConfig, SecretSource, StoreConfig};
 use crate::credential::{Flaw, flaw_of, shape};
 use crate::harden;
-use crate::store::{EntryName, Form, Store, StoreError, value};
+use crate::store::{EntryName, Form, ProofError, Store, StoreError, value};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -143,6 +143,10 @@ pub(super) fn secret(command: &SecretCommand) -> Exit {
             tell(&format!("error: {problem}"));
             Exit::No
         }
+        Err(SecretError::Scope(problem @ ProofError::Readable(_))) => {
+            tell(&format!("error: {problem}"));
+            Exit::No
+        }
         Err(problem) => {
             tell(&format!("error: {}", crate::credential::chain(&problem)));
             Exit::CouldNotTell
@@ -162,7 +166,7 @@ enum SecretError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
-    Scope(#[from] crate::store::ProofError),
+    Scope(#[from] ProofError),
     #[error(transparent)]
     Harden(#[from] harden::HardenError),
     #[error("the store's directory cannot be looked at")]

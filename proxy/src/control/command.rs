@@ -15,6 +15,7 @@ pub(crate) enum Command {
     Runs,
     Status,
     Reload,
+    Canaries,
     Events,
     Metrics,
     Checkpoint,
@@ -65,6 +66,7 @@ impl Command {
             (["runs", run, "extend"], &Method::POST) => Ok(Self::Extend(RunId::parse(run)?)),
             (["status"], &Method::GET) => Ok(Self::Status),
             (["reload"], &Method::POST) => Ok(Self::Reload),
+            (["canaries"], &Method::POST) => Ok(Self::Canaries),
             (["checkpoint"], &Method::GET) => Ok(Self::Checkpoint),
             (["metrics"], &Method::GET) => Ok(Self::Metrics),
             (["events"], &Method::GET) => Ok(Self::Events),
@@ -81,7 +83,10 @@ impl Command {
                 Ok(Self::Audit(filter))
             }
             (
-                ["runs" | "status" | "reload" | "events" | "audit" | "metrics" | "checkpoint"]
+                [
+                    "runs" | "status" | "reload" | "canaries" | "events" | "audit" | "metrics"
+                    | "checkpoint",
+                ]
                 | ["runs", _]
                 | ["runs", _, "extend"],
                 _,
@@ -126,6 +131,7 @@ mod tests {
             Ok(Command::Extend(run))
         );
         assert_eq!(parse(&Method::GET, "/v1/status"), Ok(Command::Status));
+        assert_eq!(parse(&Method::POST, "/v1/canaries"), Ok(Command::Canaries));
         let filter = Filter {
             run: Some("r-1".to_owned()),
             ..Filter::default()
@@ -149,6 +155,10 @@ mod tests {
         );
         assert_eq!(
             parse(&Method::POST, "/v1/status"),
+            Err(CommandError::Method)
+        );
+        assert_eq!(
+            parse(&Method::GET, "/v1/canaries"),
             Err(CommandError::Method)
         );
         assert_eq!(

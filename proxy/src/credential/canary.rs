@@ -23,6 +23,9 @@ pub struct CanaryView {
     pub verdict: Verdict,
     /// In a sentence.
     pub text: String,
+    /// By how much the far end's clock is ahead of ours, where it names a time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_seconds: Option<i64>,
 }
 
 /// In one word.
@@ -57,24 +60,35 @@ impl Verdict {
 pub async fn try_canaries(gate: &Arc<Gate>, all: bool) {
     for (credential, canary) in gate.vault.to_try(all) {
         let found = test(gate, &credential, &canary).await;
-        let name = credential.name();
-        let text = format!("credential {name}: canary: {}", found.text);
-        if found.verdict.works() {
-            tracing::info!("{text}");
-        } else {
-            tracing::error!("{text}");
-        }
-        gate.audit.event(&text);
-        if gate.vault.tried(&credential, found) {
-            gate.audit
-                .event(&format!("credential {name}: a new value is in use"));
-        }
+        note(gate, &credential, found);
+    }
+}
+
+/// Says what was found where it is looked for.
+pub(super) fn note(gate: &Gate, credential: &Arc<Credential>, found: CanaryView) {
+    let name = credential.name();
+    let text = format!("credential {name}: canary: {}", found.text);
+    if found.verdict.works() {
+        tracing::info!("{text}");
+    } else {
+        tracing::error!("{text}");
+    }
+    gate.audit.event(&text);
+    if gate.vault.tried(credential, found) {
+        gate.audit
+            .event(&format!("credential {name}: a new value is in use"));
     }
 }
 
 /// Makes both calls and judges them.
-async fn test(gate: &Arc<Gate>, credential: &Credential, canary: &CanaryConfig) -> CanaryView {
-    let (verdict, text) = match both(gate, credential, canary).await {
+pub(super) async fn test(
+    gate: &Arc<Gate>,
+    credential: &Credential,
+    canary: &CanaryConfig,
+) -> CanaryView {
+    let both = both(gate, credential, canary).await;
+    let clock_ahead_seconds = both.as_ref().ok().and_then(|(with, ..)| ahead(with));
+    let (verdict, text) = match both {
         Ok((with, without, known)) => judge(&with, without, known),
         Err(text) => (Verdict::Unknown, text),
     };
@@ -82,6 +96,7 @@ async fn test(gate: &Arc<Gate>, credential: &Credential, canary: &CanaryConfig) 
         at: crate::audit::now(),
         verdict,
         text,
+        clock_ahead_seconds,
     }
 }
 
@@ -129,6 +144,10 @@ async fn both(
     };
     let without = call(&canary.target, HeaderMap::new()).await?;
     let with = call(&target, headers).await?;
+    if with.status == StatusCode::UNAUTHORIZED {
+        // Of a token that was fetched, the next call gets a new one.
+        credential.refused(&token);
+    }
     Ok((with, without.status, known))
 }
 
@@ -198,6 +217,13 @@ fn judge(with: &Answer, without: StatusCode, known: bool) -> (Verdict, String) {
     }
 }
 
+/// The far end's time, as it names it in its answer, less ours.
+fn ahead(answer: &Answer) -> Option<i64> {
+    let named = answer.headers.get(http::header::DATE)?.to_str().ok()?;
+    let named = jiff::fmt::rfc2822::parse(named).ok()?.timestamp();
+    Some(named.as_second() - jiff::Timestamp::now().as_second())
+}
+
 /// A moment as GitHub writes it, `2027-01-31 12:00:00 UTC` or with an offset. Whatever else stands
 /// there is not repeated.
 fn date(text: &str) -> Option<jiff::Timestamp> {
@@ -252,6 +278,26 @@ mod tests {
             let text = told(other);
             assert!(text.ends_with("without"), "{text}");
         }
+    }
+
+    #[test]
+    fn how_far_the_clocks_are_apart_is_told_where_the_answer_names_a_time() {
+        let of = |date: Option<String>| {
+            let mut headers = HeaderMap::new();
+            if let Some(date) = date {
+                headers.insert(http::header::DATE, date.parse().unwrap());
+            }
+            ahead(&Answer {
+                status: StatusCode::OK,
+                headers,
+                body: Bytes::new(),
+            })
+        };
+        let hour = jiff::Timestamp::now() + jiff::Span::new().hours(1);
+        let text = hour.strftime("%a, %d %b %Y %H:%M:%S GMT").to_string();
+        assert!((3590..=3610).contains(&of(Some(text)).unwrap()));
+        assert_eq!(of(Some("yesterday".to_owned())), None);
+        assert_eq!(of(None), None);
     }
 
     #[test]

@@ -262,6 +262,8 @@ impl Inner {
                     self.name
                 ));
                 let token = Arc::new(token);
+                // The copies of the former one go with the connections that carried it.
+                gate.upstream.forget_credential(&self.name);
                 let early = (lasts / 2).min(Duration::from_secs(300));
                 let mut known = self.core.known();
                 known.failed = None;
@@ -400,8 +402,14 @@ impl Inner {
         let next = match told.get("refresh_token") {
             None | Some(serde_json::Value::Null) => refresh.token,
             Some(serde_json::Value::String(next)) if next.is_empty() => refresh.token,
-            Some(serde_json::Value::String(next)) => Arc::new(taken(next, &whom)?),
-            Some(_) => return Err(MintError::Answer(whom)),
+            Some(serde_json::Value::String(next)) if let Ok(next) = taken(next, &whom) => {
+                Arc::new(next)
+            }
+            Some(_) => {
+                // The refresh is over, and nothing better is at hand than the token it used.
+                finish(refresh.token).await?;
+                return Err(MintError::Answer(whom));
+            }
         };
         finish(next).await?;
         let token = text(&told, "access_token").ok_or_else(|| MintError::Answer(whom.clone()))?;

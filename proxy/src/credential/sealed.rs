@@ -6,7 +6,8 @@
 //! and says so: whether the old token still works only the provider knows.
 //!
 //! Each login has a file of its own, named by the credential and by its seed, so that a request that
-//! still holds the former login never writes over the state of the new one.
+//! still holds the former login never writes over the state of the new one. A file that is named by the
+//! credential alone, as they once were, is taken over by the login whose state it holds.
 
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -93,6 +94,7 @@ impl Sealed {
             None => (Secret::take(&mut seed.expose().to_vec())?, false),
         };
         self.write(&store, &files, digest, &token, true)?;
+        self.leave_former(&store, &files, seed)?;
         Ok(Refresh {
             token: Arc::new(token),
             interrupted,
@@ -107,6 +109,21 @@ impl Sealed {
 
     fn file(&self, seed: &str) -> String {
         format!("{}.{}.pgp", self.name, seed.get(..16).unwrap_or(seed))
+    }
+
+    /// Without a seed in its name.
+    fn former(&self) -> String {
+        format!("{}.pgp", self.name)
+    }
+
+    /// Removes the file of the old name, once its state stands in the one of the new name.
+    fn leave_former(&self, store: &Store, files: &Files, seed: &Secret) -> Result<(), SealedError> {
+        let former = self.former();
+        let held = self.unsealed(store, files, &former)?;
+        if held.is_some_and(|state| state.seed == digest(seed)) {
+            files.remove(&former).map_err(|source| self.wrong(source))?;
+        }
+        Ok(())
     }
 
     fn open(&self) -> Result<(Store, Files), SealedError> {
@@ -131,12 +148,24 @@ impl Sealed {
         }
     }
 
+    /// The state of the login that began with `seed`.
     fn read(&self, store: &Store, files: &Files, seed: &str) -> Result<Option<State>, SealedError> {
-        let file = self.file(seed);
-        let Some(sealed) = files.read(&file).map_err(|source| self.wrong(source))? else {
+        match self.unsealed(store, files, &self.file(seed))? {
+            Some(state) => Ok(Some(state)),
+            None => self.unsealed(store, files, &self.former()),
+        }
+    }
+
+    fn unsealed(
+        &self,
+        store: &Store,
+        files: &Files,
+        file: &str,
+    ) -> Result<Option<State>, SealedError> {
+        let Some(sealed) = files.read(file).map_err(|source| self.wrong(source))? else {
             return Ok(None);
         };
-        let damaged = || SealedError::Damaged(self.directory.join(&file));
+        let damaged = || SealedError::Damaged(self.directory.join(file));
         let text = store.unseal(&sealed).map_err(|_| damaged())?;
         serde_json::from_slice(&text)
             .map(Some)
@@ -181,10 +210,8 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_former_login_does_not_write_over_the_state_of_a_new_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let place = |name: &str| folder.path().join(name);
+    fn sealed(folder: &std::path::Path) -> Sealed {
+        let place = |name: &str| folder.join(name);
         let (cert, _) = CertBuilder::new()
             .add_userid("agents")
             .add_storage_encryption_subkey()
@@ -195,13 +222,55 @@ mod tests {
         std::fs::write(place("key"), bytes).unwrap();
         std::fs::set_permissions(place("key"), std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::create_dir(place("store")).unwrap();
-        let sealed = Sealed {
+        Sealed {
             directory: place("state"),
             name: CredentialName::parse("login").unwrap(),
             store: place("store"),
             key: place("key"),
-        };
-        let secret = |text: &str| Secret::take_text(text.to_owned()).unwrap();
+        }
+    }
+
+    fn secret(text: &str) -> Secret {
+        Secret::take_text(text.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn the_state_of_the_old_name_is_taken_over_by_its_own_login_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let sealed = sealed(folder.path());
+        let (mine, other) = (secret("mine"), secret("other"));
+        sealed.begin(&mine).unwrap();
+        sealed.finish(&mine, &secret("mine-2")).unwrap();
+        let (fresh, former) = (
+            folder
+                .path()
+                .join("state")
+                .join(sealed.file(&digest(&mine))),
+            folder.path().join("state/login.pgp"),
+        );
+        std::fs::rename(&fresh, &former).unwrap();
+
+        // Another login does not touch it.
+        assert_eq!(sealed.begin(&other).unwrap().token.expose(), b"other");
+        assert!(former.exists());
+        let taken = sealed.begin(&mine).unwrap();
+        assert_eq!(taken.token.expose(), b"mine-2", "not the used-up seed");
+        assert!(!taken.interrupted);
+        assert!(fresh.exists() && !former.exists());
+        sealed.finish(&mine, &secret("mine-3")).unwrap();
+        assert_eq!(sealed.begin(&mine).unwrap().token.expose(), b"mine-3");
+
+        // One that cannot be read is named, not passed over.
+        std::fs::remove_file(&fresh).unwrap();
+        std::fs::write(&former, "damaged").unwrap();
+        let problem = sealed.begin(&mine).err().unwrap().to_string();
+        assert!(problem.contains("login.pgp is damaged"), "{problem}");
+    }
+
+    #[test]
+    fn a_former_login_does_not_write_over_the_state_of_a_new_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let sealed = sealed(folder.path());
         let (former, fresh) = (secret("former"), secret("fresh"));
         assert_eq!(sealed.begin(&former).unwrap().token.expose(), b"former");
         assert_eq!(sealed.begin(&fresh).unwrap().token.expose(), b"fresh");

@@ -374,6 +374,7 @@ fn a_value_whose_canary_has_no_answer_waits_and_is_tried_again() {
         at: String::new(),
         verdict,
         text: "said".to_owned(),
+        clock_ahead_seconds: None,
     };
     for (last, used) in [(Verdict::Works, true), (Verdict::Refused, false)] {
         let vault = Vault::unloaded(vec![config.clone()]);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use policy::credential::CredentialName;
 
 use super::canary::{CanaryView, Verdict};
+use super::demand::Rounds;
 use super::health::{CredentialHealth, CredentialView, Health};
 use super::mint::Cores;
 use super::source::Reader;
@@ -75,6 +76,7 @@ pub struct Vault {
     store: Option<StoreConfig>,
     foreign: Option<Foreign>,
     cores: Cores,
+    demanded: Rounds,
     entries: RwLock<BTreeMap<CredentialName, Entry>>,
 }
 
@@ -90,6 +92,7 @@ impl Vault {
             store: config.store.clone(),
             foreign,
             cores: Cores::default(),
+            demanded: Rounds::default(),
             entries: RwLock::new(BTreeMap::new()),
         };
         vault
@@ -111,6 +114,7 @@ impl Vault {
             store: None,
             foreign: None,
             cores: Cores::default(),
+            demanded: Rounds::default(),
             entries: RwLock::default(),
         }
     }
@@ -309,6 +313,11 @@ impl Vault {
         }
         entry.health.tried(Some(found));
         waited && passed
+    }
+
+    /// The rounds of canaries that were asked for.
+    pub(super) fn demanded(&self) -> &Rounds {
+        &self.demanded
     }
 
     /// Credentials whose new value waits for its canary.

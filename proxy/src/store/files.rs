@@ -153,6 +153,20 @@ impl Files {
         written
     }
 
+    /// Removes one file; that it is gone is on disk when this returns.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(&self, file: &str) -> std::io::Result<()> {
+        let (folder, name) = file.rsplit_once('/').unwrap_or(("", file));
+        let folder = match folder {
+            "" => self.root.try_clone()?,
+            inner => self.beneath(inner, OFlag::O_RDONLY | OFlag::O_DIRECTORY)?,
+        };
+        unlinkat(&folder, name, UnlinkatFlags::NoRemoveDir)?;
+        folder.sync_all()
+    }
+
     fn make_folders(&self, folder: &str) -> std::io::Result<()> {
         if folder.is_empty() {
             return Ok(());

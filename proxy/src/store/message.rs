@@ -6,7 +6,7 @@ use std::io::Write as _;
 use sequoia_openpgp as pgp;
 
 use pgp::crypto::{KeyPair, SessionKey};
-use pgp::packet::{PKESK, SKESK};
+use pgp::packet::{PKESK, SKESK, Tag};
 use pgp::parse::stream::{
     DecryptionHelper, DecryptorBuilder, MessageStructure, VerificationHelper,
 };
@@ -30,6 +30,8 @@ pub enum Unreadable {
     EmptyFile,
     #[error("is not encrypted to this key")]
     NotOurs,
+    #[error("is encrypted in a form of GnuPG's own (OCB, packet 20) that no standard knows")]
+    Ocb,
     #[error("is no OpenPGP message, or holds no data, or was damaged")]
     Malformed,
     #[error("holds more than 64 KiB")]
@@ -54,6 +56,7 @@ pub(super) fn decrypt(message: &[u8], keys: &[KeyPair]) -> Result<Zeroizing<Vec<
         .and_then(|builder| builder.with_policy(&policy, None, helper));
     let mut opened = match opened {
         Ok(opened) => opened,
+        Err(_) if is_ocb(message) => return Err(Unreadable::Ocb),
         Err(_) if refused.get() => return Err(Unreadable::NotOurs),
         Err(_) => return Err(Unreadable::Malformed),
     };
@@ -72,6 +75,23 @@ pub(super) fn decrypt(message: &[u8], keys: &[KeyPair]) -> Result<Zeroizing<Vec<
             Unreadable::TooLong
         }
     })
+}
+
+/// Whether the data lies in the packet that GnuPG 2.3 and later write to keys that ask for it.
+fn is_ocb(message: &[u8]) -> bool {
+    let Ok(mut parsed) = PacketParser::from_bytes(message) else {
+        return false;
+    };
+    while let PacketParserResult::Some(at) = parsed {
+        if at.packet.tag() == Tag::AED {
+            return true;
+        }
+        match at.next() {
+            Ok((_, next)) => parsed = next,
+            Err(_) => return false,
+        }
+    }
+    false
 }
 
 /// Whether one of `keys` opens the way into `message`, whatever lies behind it. Weak ciphers that

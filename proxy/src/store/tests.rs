@@ -175,6 +175,45 @@ fn what_pass_and_gpg_write_is_read_and_what_is_written_they_read() {
     );
 }
 
+/// GnuPG 2.4 makes keys that ask for its own packet. What is written so is named, counts for the scope proof like
+/// anything else, and is never written by us.
+#[test]
+fn an_entry_in_gnupg_s_own_ocb_form_is_named_and_counts_for_the_scope() {
+    let lab = Lab::new();
+    lab.encrypt("agents/token", b"canary", &lab.fingerprint);
+    let path = lab.store().join("agents/token.gpg");
+    let mut sealed = std::fs::read(&path).unwrap();
+    assert_eq!(
+        lab.open().text(&name("agents/token")).unwrap().as_slice(),
+        b"canary"
+    );
+    // A recipient's packet in the old or the new form, then the data's, in the new one.
+    let length = usize::from(sealed[1]);
+    let behind = 2 + length;
+    assert_eq!(sealed[behind], 0xc0 | 18, "the data's packet");
+    sealed[behind] = 0xc0 | 20;
+    std::fs::write(&path, &sealed).unwrap();
+    let problem = lab
+        .open()
+        .text(&name("agents/token"))
+        .unwrap_err()
+        .to_string();
+    assert!(
+        problem.contains("agents/token is encrypted in a form of GnuPG's own"),
+        "{problem}"
+    );
+    assert!(problem.contains("setpref"), "{problem}");
+
+    let operator = lab.folder.path().join("operator");
+    std::fs::create_dir(&operator).unwrap();
+    std::fs::write(operator.join("bank.gpg"), &sealed).unwrap();
+    let foreign = Foreign::collect(&operator).unwrap();
+    assert!(matches!(
+        lab.open().prove_foreign(&foreign),
+        Err(ProofError::Readable(_))
+    ));
+}
+
 /// CRD-27: no form of an empty entry is taken for a value, at reading and at writing.
 /// Attack: CRD-27
 #[test]

@@ -30,6 +30,7 @@ fn a_uid_that_is_not_listed_is_refused() {
         ("GET", "/v1/runs"),
         ("GET", "/v1/events"),
         ("POST", "/v1/reload"),
+        ("POST", "/v1/canaries"),
         ("PUT", "/v1/runs/run-1"),
     ] {
         let (code, answer) = fixture.ask_as(Some(FOREIGN), method, path, &open(1, 60));
@@ -65,8 +66,12 @@ fn a_peer_may_do_what_it_is_listed_for() {
     inline["policy"] = json!(POLICY);
     let answer = fixture.ask_as(daemon, "PUT", "/v1/runs/run-1", &inline);
     assert_eq!(code(answer), refused("inline_not_allowed"));
-    let answer = fixture.ask_as(daemon, "POST", "/v1/reload", &Value::Null);
-    assert_eq!(code(answer), refused("admin_required"));
+    for path in ["/v1/reload", "/v1/canaries"] {
+        let answer = fixture.ask_as(daemon, "POST", path, &Value::Null);
+        assert_eq!(code(answer), refused("admin_required"), "{path}");
+        let (status, answer) = fixture.ask("POST", path, &Value::Null);
+        assert_eq!(status, 200, "control: {path}: {answer}");
+    }
 
     assert_eq!(
         fixture.ask("PUT", "/v1/runs/run-1", &inline).0,

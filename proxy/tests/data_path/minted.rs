@@ -4,7 +4,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use proxy::credential::{CredentialView, Verdict, try_canaries};
+use proxy::credential::{CredentialView, Verdict, try_canaries, try_now};
 use rcgen::PublicKeyData as _;
 
 use super::HOST;
@@ -207,6 +207,59 @@ async fn a_canary_tells_whether_a_credential_works_and_holds_back_one_that_must(
         assert_eq!(view(&stand).ok, ok, "{path}");
         assert_eq!(view(&stand).problem.is_none(), ok, "{path}");
     }
+}
+
+/// What is asked for is answered by calls that are made now, and each is in the log; asking again and
+/// again at once sends no more than asking twice.
+#[tokio::test]
+async fn a_canary_on_demand_is_sent_now_recorded_and_not_multiplied_by_its_askers() {
+    let upstream = Upstream::start(HOST).await;
+    let credential = bearer("canary = \"GET /v1/whoami\"");
+    let stand = Stand::with_credential(&upstream, &credential, b"canary-value", &[]);
+    let calls = || count(&upstream, "GET /v1/whoami ");
+    assert_eq!((calls(), view(&stand).canary), (0, None));
+    try_now(&stand.gate, "root").await;
+    let found = view(&stand).canary.unwrap();
+    assert_eq!(
+        (found.verdict, calls()),
+        (Verdict::Works, 2),
+        "{}",
+        found.text
+    );
+    let recorded = |kind: &str| {
+        let of = |line: &serde_json::Value| {
+            line["kind"] == kind && line["reason"] == "the gate's own request"
+        };
+        stand.audit().iter().filter(|line| of(line)).count()
+    };
+    assert_eq!(recorded("request"), 2, "with it and without");
+    let log = format!("{:?}", stand.audit());
+    assert!(log.contains("canaries: root asks whether"), "{log}");
+
+    let askers: Vec<_> = (0..24)
+        .map(|_| {
+            let gate = std::sync::Arc::clone(&stand.gate);
+            tokio::spawn(async move { try_now(&gate, "root").await })
+        })
+        .collect();
+    for asker in askers {
+        asker.await.unwrap();
+    }
+    assert!(calls() <= 2 + 2 * 2, "{}", calls());
+    assert!(calls() > 2, "control: it was asked again");
+}
+
+/// A far end that does not answer is told as such, and holds up nobody for longer than a round.
+#[tokio::test]
+async fn a_canary_on_demand_without_an_answer_is_unknown() {
+    let upstream = Upstream::start(HOST).await;
+    let credential = bearer("canary = \"GET /v1/hang\"");
+    let stand = Stand::with_credential(&upstream, &credential, b"canary-value", &[]);
+    try_now(&stand.gate, "root").await;
+    let found = view(&stand).canary.unwrap();
+    assert_eq!(found.verdict, Verdict::Unknown, "{}", found.text);
+    assert!(found.text.contains("no answer within"), "{}", found.text);
+    assert!(view(&stand).ok, "it blocks nothing");
 }
 
 #[tokio::test]

@@ -29,7 +29,8 @@ pub(crate) fn check(bytes: &[u8]) {
             | Command::Reload
             | Command::Events
             | Command::Metrics
-            | Command::Checkpoint => {}
+            | Command::Checkpoint
+            | Command::Canaries => {}
         }
     }
     if let Ok(open) = serde_json::from_slice::<OpenRun>(body) {

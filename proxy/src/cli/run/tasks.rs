@@ -135,7 +135,7 @@ impl Tasks {
             let uids = config.uids.clone();
             running.spawn(crate::metrics::serve(listener, uids, Arc::clone(&custody)));
         }
-        running.spawn(control::serve(control, custody, stopping));
+        running.spawn(control::serve(control, custody, gate, stopping));
         Self { running, stop }
     }
 
