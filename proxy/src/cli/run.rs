@@ -303,6 +303,10 @@ async fn serve(
         "gate started, version {}",
         env!("CARGO_PKG_VERSION")
     ));
+    let vouching = Arc::clone(&custody);
+    if let Err(problem) = tokio::task::spawn_blocking(move || vouching.audit.vouch()).await {
+        tracing::error!("the log could not be signed at the start: {problem}");
+    }
     tracing::info!("listening on {}", config.control.socket.display());
     if let Err(problem) = ready::announce(args.ready_file.as_deref()) {
         tracing::error!("cannot say that the gate is ready: {problem}");
