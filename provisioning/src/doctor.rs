@@ -105,7 +105,7 @@ fn bounded(call: impl Fn(Call) -> Call) -> Result<(Option<i32>, String, String),
 /// The first line of what a program said, without the `error: ` in front of it.
 fn first_line(text: &str) -> String {
     let line = text.lines().find(|line| !line.trim().is_empty());
-    let line = line.unwrap_or("it said nothing").trim();
+    let line = line.unwrap_or("it failed without a word").trim();
     line.strip_prefix("error: ").unwrap_or(line).to_owned()
 }
 

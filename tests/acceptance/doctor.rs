@@ -302,9 +302,11 @@ fn a_credential_that_is_refused_is_sick_everywhere_and_its_canary_says_so_on_dem
         fs::write(&token, value).unwrap();
         instance.portcullis().arg("reload").run().ok();
     };
+    let project = host::scratch();
     let agent = || {
         instance
             .portcullis()
+            .in_directory(project.path())
             .args(["exec", "--policy"])
             .arg(&policy)
             .args([

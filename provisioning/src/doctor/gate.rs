@@ -159,12 +159,14 @@ fn judge_clock(
     }
     let fact = match far.len() {
         0 => format!("{now:.0}; no far end was there to compare it with"),
-        _ => format!(
-            "{now:.0}, as the far ends of {} canaries say too",
-            far.len()
-        ),
+        _ => format!("{now:.0}, as the hosts of {} say too", names(far)),
     };
     found(Verdict::Ok, fact)
+}
+
+fn names(far: &BTreeMap<String, i64>) -> String {
+    let names: Vec<&str> = far.keys().map(String::as_str).collect();
+    names.join(", ")
 }
 
 fn authority(view: Result<Value, String>) -> Finding {
@@ -286,8 +288,11 @@ fn judge(name: &str, credential: &Value, replace: &str) -> (Verdict, String, Str
     }
     let sick = &credential["sick"];
     if let (Some(by), Some(since)) = (sick["by"].as_str(), sick["since"].as_str()) {
-        let times = &sick["refusals"];
-        let fact = format!("sick: {by} answers 401 to it since {since} ({times} times)");
+        let times = match sick["refusals"].as_u64() {
+            Some(1) => "once".to_owned(),
+            times => format!("{} times", times.unwrap_or_default()),
+        };
+        let fact = format!("sick: {by} answers 401 to it since {since} ({times})");
         return (Verdict::Bad, fact, replace);
     }
     match found {

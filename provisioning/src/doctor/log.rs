@@ -51,8 +51,7 @@ fn space(directory: &Path) -> Finding {
 
 fn judge_space(directory: &Path, free: u64, files: Option<u64>, read_only: bool) -> Finding {
     let shown = directory.display();
-    let repair =
-        format!("df -h {shown}; [audit] keep and compress in proxy.toml bound what the log takes");
+    let repair = format!("df -h {shown}; keep_mib under [audit] in proxy.toml bounds the log");
     let found = |verdict, fact| Finding::new("space", verdict, fact, repair);
     if read_only {
         return found(
@@ -107,10 +106,13 @@ fn judge_log(code: Option<i32>, out: &str, err: &str) -> Finding {
     let number = |key: &str| report[key].as_u64().unwrap_or_default();
     if report["intact"] != Value::Bool(true) {
         let first = &report["findings"][0];
-        let (file, line) = (first["file"].as_str().unwrap_or_default(), &first["line"]);
+        let place = match first["file"].as_str() {
+            Some(file) if !file.is_empty() => format!("{file}:{}: ", first["line"]),
+            Some(_) | None => String::new(),
+        };
         let problem = first["problem"].as_str().unwrap_or("not intact");
         let fact = format!(
-            "NOT INTACT, {} findings: {file}:{line}: {problem}",
+            "NOT INTACT, {} findings: {place}{problem}",
             number("problems")
         );
         return found(Verdict::Bad, fact);

@@ -93,7 +93,11 @@ async fn a_rotated_token_is_kept_however_the_rest_of_the_answer_is_written() {
 async fn a_clear_no_ends_a_refresh_and_an_unclear_one_is_told_of() {
     let upstream = Upstream::start(HOST).await;
     let key = store_key();
-    for (path, told) in [("/oauth/no", false), ("/oauth/down", true)] {
+    for (path, told) in [
+        ("/oauth/no", false),
+        ("/oauth/control", false),
+        ("/oauth/down", true),
+    ] {
         let first = login(&upstream, path, &key);
         assert!(asked(&first).await.starts_with("HTTP/1.1 5"));
         let second = login(&upstream, "/oauth/token", &key);
