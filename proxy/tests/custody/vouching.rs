@@ -66,12 +66,7 @@ fn a_signed_log_verifies_offline_and_gpg_agrees() {
         "{status}"
     );
     let live = fixture.tool(&["audit", "verify"]);
-    assert_eq!(code(&live), Some(1), "nothing is signed yet: {live:?}");
-    assert!(said(&live).contains("being written"), "{live:?}");
-    fixture.stop();
-    fixture.start();
-    let live = fixture.tool(&["audit", "verify"]);
-    assert_eq!(code(&live), Some(0), "the first end is: {live:?}");
+    assert_eq!(code(&live), Some(0), "its beginning is signed: {live:?}");
     assert!(said(&live).contains("being written"), "{live:?}");
     fixture.stop();
     let verified = fixture.tool(&["audit", "verify", "--json"]);
