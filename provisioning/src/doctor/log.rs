@@ -35,11 +35,11 @@ fn directory(instance: &Instance) -> PathBuf {
 fn space(directory: &Path) -> Finding {
     match statvfs(directory) {
         Ok(found) => {
-            let free = u64::from(found.blocks_available()) * found.fragment_size();
+            let free = found.blocks_available() * found.fragment_size();
             let read_only = found
                 .flags()
                 .contains(nix::sys::statvfs::FsFlags::ST_RDONLY);
-            let files = (found.files() > 0).then(|| u64::from(found.files_available()));
+            let files = (found.files() > 0).then(|| found.files_available());
             judge_space(directory, free, files, read_only)
         }
         Err(problem) => {

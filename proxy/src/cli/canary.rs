@@ -53,30 +53,25 @@ pub(super) fn canary(args: &CanaryArgs) -> Exit {
 /// `works  github: 200 OK with it, 401 Unauthorized without`
 fn line(credential: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-    let name = text(&credential["name"]);
-    match &credential["canary"] {
-        Value::Null if credential["ok"] == Value::Bool(true) => {
-            format!("untried  {name}: its section names no canary")
-        }
-        Value::Null => format!("missing  {name}: {}", text(&credential["problem"])),
-        found => format!(
-            "{}  {name}: {}",
-            text(&found["verdict"]),
-            text(&found["text"])
-        ),
+    let (name, found) = (text(&credential["name"]), &credential["canary"]);
+    if let Some(verdict) = found["verdict"].as_str() {
+        return format!("{verdict}  {name}: {}", text(&found["text"]));
+    }
+    if credential["ok"] == Value::Bool(true) {
+        format!("untried  {name}: its section names no canary")
+    } else {
+        format!("missing  {name}: {}", text(&credential["problem"]))
     }
 }
 
 /// A canary that does not work is a no; one without an answer to judge leaves it open.
 fn exit(credentials: &[Value]) -> Exit {
-    let verdict = |credential: &Value| match &credential["canary"] {
-        Value::Null if credential["ok"] == Value::Bool(true) => Exit::Yes,
-        Value::Null => Exit::No,
-        found => match found["verdict"].as_str() {
-            Some("works") => Exit::Yes,
-            Some("format" | "scope" | "expired" | "refused") => Exit::No,
-            Some(_) | None => Exit::CouldNotTell,
-        },
+    let verdict = |credential: &Value| match credential["canary"]["verdict"].as_str() {
+        Some("works") => Exit::Yes,
+        Some("format" | "scope" | "expired" | "refused") => Exit::No,
+        Some(_) => Exit::CouldNotTell,
+        None if credential["ok"] == Value::Bool(true) => Exit::Yes,
+        None => Exit::No,
     };
     let found: Vec<Exit> = credentials.iter().map(verdict).collect();
     match [Exit::No, Exit::CouldNotTell]
