@@ -259,6 +259,51 @@ fn histogram(latencies: &Latencies) -> String {
 mod tests {
     use super::*;
 
+    /// What kinds of service that read model traffic fill in, and requests that wait for a decision.
+    #[test]
+    fn what_a_record_carries_moves_its_series() {
+        use policy::record::{Record, RecordKind, Verdict};
+        let shown = |tally: &Tally| {
+            let mut sheet = Sheet(Registry::with_prefix("portcullis"));
+            requests(&mut sheet, tally);
+            let mut text = String::new();
+            encode(&mut text, &sheet.0).unwrap();
+            text + &histogram(&tally.latencies)
+        };
+        let mut record = Record::new(RecordKind::Response, "x", "t");
+        record.verdict = Some(Verdict::Allow);
+        record.rule = Some(policy::RuleId::parse("model").unwrap());
+        record.status = Some(200);
+        record.ms = Some(40);
+        (record.bytes_in, record.bytes_out) = (Some(3), Some(4));
+        (record.tokens_in, record.tokens_out) = (Some(1200), Some(34));
+        record.cost_microusd = Some(1500);
+        record.hold = Some("h".to_owned());
+        let mut tally = Tally::default();
+        tally.add(&Record::new(RecordKind::Event, "x", "t"));
+        let before = shown(&tally);
+        tally.add(&record);
+        tally.add(&record);
+        let after = shown(&tally);
+        let wanted = [
+            "portcullis_tokens_total{kind=\"read\"} 2400",
+            "portcullis_tokens_total{kind=\"written\"} 68",
+            "portcullis_cost_microusd_total 3000",
+            "portcullis_holds_total 2",
+            "portcullis_body_bytes_total{from=\"client\"} 6",
+            "portcullis_body_bytes_total{from=\"upstream\"} 8",
+            "portcullis_request_duration_seconds_count 2",
+            "portcullis_request_duration_seconds_sum 0.080",
+            "portcullis_request_duration_seconds_bucket{le=\"0.050\"} 2",
+            "portcullis_requests_total{verdict=\"allow\",service=\"model\",status=\"2xx\"} 2",
+        ];
+        for line in wanted {
+            let has = |text: &str| text.lines().any(|it| it == line);
+            assert!(has(&after), "{line} is not in: {after}");
+            assert!(!has(&before), "control: {line}");
+        }
+    }
+
     #[test]
     fn a_histogram_counts_up_and_ends_with_all() {
         let mut latencies = Latencies::default();

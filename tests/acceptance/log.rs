@@ -1,6 +1,10 @@
 //! The audit log is kept: by the gate alone, with a key of its own, over clocks that jump and file
 //! systems that refuse, and a log that was cut back is found.
 
+mod faults;
+mod metrics;
+mod reading;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -114,7 +118,7 @@ fn one_key_for_the_store_and_the_log_keeps_the_gate_from_starting() {
 }
 
 #[test]
-fn a_log_cut_back_to_an_earlier_clean_close_is_found_by_the_orchestrator_s_anchors() {
+fn a_log_cut_back_or_begun_anew_is_found_by_the_orchestrator_s_anchors() {
     let instance = Instance::up();
     let log = instance.path("var/lib/portcullis/proxy/audit");
     let socket = instance.path("run/portcullis/orchestrator/api.sock");
@@ -149,7 +153,55 @@ fn a_log_cut_back_to_an_earlier_clean_close_is_found_by_the_orchestrator_s_ancho
     assert!(found.output().contains("anchor"), "{}", found.shown());
     // Control: what was not cut holds against the same anchors.
     verify(&log, Some(&socket)).ok();
+    // Whoever keeps the anchors only asks for them.
+    let account = format!("{}-orchestrator", instance.name);
+    let uid = Program::new("id").args(["-u", &account]).run().ok().stdout;
+    assert_eq!(attempt(uid.trim().parse().unwrap(), &log), "0\n");
     fs::remove_dir_all(&cut).unwrap();
+
+    // Deleted, and begun anew by the gate itself: right in itself, and not the log that was anchored.
+    instance.run_down(&[]).ok();
+    let kept = instance.prefix.join("kept");
+    fs::create_dir(&kept).unwrap();
+    for entry in fs::read_dir(&log).unwrap() {
+        let path = entry.unwrap().path();
+        fs::rename(&path, kept.join(path.file_name().unwrap())).unwrap();
+    }
+    instance.run_up(&["--no-gate-test"]).ok();
+    cycle();
+    let with_log = |file: &Path, number: &str| {
+        proxy(&["audit", "verify", "--file"])
+            .arg(file)
+            .arg("--key")
+            .arg(&public)
+            .arg("--anchors")
+            .arg(&socket)
+            .args(["--log", number])
+            .run()
+    };
+    wait::until_true("the new log is anchored as another one", || {
+        with_log(&log, "2").code() == 0
+    });
+    verify(&log, None).ok();
+    let found = verify(&log, Some(&socket));
+    assert_eq!(found.code(), 1, "{}", found.shown());
+    assert!(found.output().contains("begun anew"), "{}", found.shown());
+    // Control: the former one is whole, and is told from the present one.
+    with_log(&kept, "1").ok();
+    assert_eq!(with_log(&kept, "2").code(), 1);
+    fs::remove_dir_all(&kept).unwrap();
+}
+
+/// What this uid could do to the log in a folder: a line each, then how many.
+fn attempt(uid: u32, folder: &Path) -> String {
+    let script = "f=\"$1/audit.jsonl\"; n=0
+        for try in 'cat \"$f\"' 'echo x >> \"$f\"' ': > \"$f\"' 'truncate -s 0 \"$f\"' \\
+            'mv \"$f\" \"$f.away\"' 'ln \"$f\" \"$f.link\"' 'chmod 666 \"$f\"' 'ls \"$1\"' \\
+            'touch \"$1/new\"' 'rm -f \"$1\"/audit*' 'mv \"$1\" \"$1.away\"'; do
+          if (eval \"$try\") > /dev/null 2>&1; then n=$((n+1)); echo \"could: $try\"; fi
+        done; echo $n";
+    let program = Program::new("sh").args(["-c", script, "sh"]).arg(folder);
+    program.as_uid(uid).run().ok().stdout
 }
 
 #[test]
@@ -157,16 +209,6 @@ fn an_agent_can_neither_read_nor_change_the_log() {
     let world = World::new();
     let url = format!("https://{WEB}/x");
     assert!(world.curl(&[&url]).ok().stdout.ends_with("\n200"));
-    let script = "f=\"$1/audit.jsonl\"; n=0
-        for try in 'cat \"$f\"' 'echo x >> \"$f\"' ': > \"$f\"' 'truncate -s 0 \"$f\"' \\
-            'mv \"$f\" \"$f.away\"' 'ln \"$f\" \"$f.link\"' 'chmod 666 \"$f\"' 'ls \"$1\"' \\
-            'touch \"$1/new\"' 'rm -f \"$1\"/audit*' 'mv \"$1\" \"$1.away\"'; do
-          if (eval \"$try\") > /dev/null 2>&1; then n=$((n+1)); echo \"could: $try\"; fi
-        done; echo $n";
-    let attempt = |uid: u32, folder: &Path| {
-        let program = Program::new("sh").args(["-c", script, "sh"]).arg(folder);
-        program.as_uid(uid).run().ok().stdout
-    };
     let before = fs::read(world.gate.audit_file()).unwrap();
     let told = attempt(world.agent, world.gate.audit_file().parent().unwrap());
     assert_eq!(told, "0\n");

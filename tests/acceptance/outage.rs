@@ -314,7 +314,7 @@ pub(crate) fn kill_under_load(rounds: usize) {
         let answers = world.path().join(format!("answers-{round}"));
         let script = format!(
             "for c in 1 2 3 4; do (for n in $(seq 400); do \
-             code=$(curl -sS --max-time 5 -o /dev/null -w '%{{http_code}}' \
+             code=$(curl -sS --max-time 60 -o /dev/null -w '%{{http_code}}' \
              https://{WEB}/k-{round}-$c-$n 2>/dev/null) || exit 0; \
              echo /k-{round}-$c-$n $code; done) & done; wait"
         );

@@ -28,6 +28,13 @@ pub enum LogFact {
         /// The last line that went there.
         last: u64,
     },
+    /// A closed file is about to be replaced by a compressed copy.
+    Compressed {
+        /// The number of its first line, which its name says.
+        first: u64,
+        /// SHA-256 of the compressed file, in hex.
+        sha256: String,
+    },
     /// Old lines are about to be removed, as retention asks for.
     Removed {
         /// The first of them.

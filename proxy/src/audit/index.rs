@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
+use policy::record::Verdict;
 use serde::{Deserialize, Serialize};
 
 use super::query::{Filter, host_of};
@@ -26,6 +27,7 @@ pub(super) struct Index {
     hosts: Labels,
     codes: Labels,
     rules: Labels,
+    verdicts: Labels,
 }
 
 /// Which labels of a kind occur; nothing if there are too many to tell.
@@ -76,6 +78,8 @@ struct Indexed<'l> {
     code: Option<std::borrow::Cow<'l, str>>,
     #[serde(borrow, default)]
     rule: Option<std::borrow::Cow<'l, str>>,
+    #[serde(borrow, default)]
+    verdict: Option<std::borrow::Cow<'l, str>>,
 }
 
 /// Where the index of a closed file lies.
@@ -111,6 +115,7 @@ impl Index {
         self.hosts.add(line.authority.as_deref().map(host_of));
         self.codes.add(line.code.as_deref());
         self.rules.add(line.rule.as_deref());
+        self.verdicts.add(line.verdict.as_deref());
     }
 
     /// Whether a line of the file can be what was asked for.
@@ -118,6 +123,10 @@ impl Index {
     pub(super) fn may_match(&self, filter: &Filter) -> bool {
         let since = filter.since.as_ref();
         let until = filter.until.as_ref();
+        let verdict = filter.verdict.map(|verdict| match verdict {
+            Verdict::Allow => "allow".to_owned(),
+            Verdict::Refuse => "refuse".to_owned(),
+        });
         since.is_none_or(|since| self.to >= *since)
             && until.is_none_or(|until| self.from < *until)
             && self.runs.may_have(filter.run.as_ref())
@@ -126,5 +135,6 @@ impl Index {
             && self.hosts.may_have(filter.host.as_ref())
             && self.codes.may_have(filter.code.as_ref())
             && self.rules.may_have(filter.rule.as_ref())
+            && self.verdicts.may_have(verdict.as_ref())
     }
 }

@@ -6,7 +6,11 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use policy::record::Record;
+
 use super::FILE;
+use super::chain::{self, LineHash};
+use super::segment::{self, Segment};
 
 /// So many things are set aside behind one line.
 const MOST_ASIDE: u32 = 1000;
@@ -53,9 +57,11 @@ pub(super) fn open_file(folder: &Path) -> std::io::Result<File> {
     options().create(true).open(folder.join(FILE))
 }
 
-/// A new, empty file at the path. Who moved the former one away may have put one there: an empty one
-/// that is ours is taken, any other thing but a directory is set aside.
-pub(super) fn begin_file(path: &Path, last: u64) -> std::io::Result<File> {
+/// A new, empty file at the path, for a log whose former file began with line `first` and was written up
+/// to line `last`. Who moved the former one away may have put one there: an empty one that is ours is
+/// taken; the former one itself, on a disk that was mounted anew, becomes a closed file; any other thing
+/// but a directory is set aside.
+pub(super) fn begin_file(path: &Path, first: u64, last: (u64, LineHash)) -> std::io::Result<File> {
     let problem = match create_file(path) {
         Err(problem) if problem.kind() == std::io::ErrorKind::AlreadyExists => problem,
         created => return created,
@@ -72,6 +78,14 @@ pub(super) fn begin_file(path: &Path, last: u64) -> std::io::Result<File> {
         file.set_permissions(Permissions::from_mode(0o600))?;
         return Ok(file);
     }
+    if there.is_file() && own && is_former(path, first, last)? {
+        let closed = path.with_file_name(segment::name(first));
+        if std::fs::symlink_metadata(&closed).is_err() {
+            std::fs::rename(path, &closed)?;
+            return create_file(path);
+        }
+    }
+    let last = last.0;
     let aside = (0..MOST_ASIDE)
         .map(|number| {
             let mut name = path.as_os_str().to_owned();
@@ -90,6 +104,29 @@ pub(super) fn begin_file(path: &Path, last: u64) -> std::io::Result<File> {
         aside.display()
     );
     create_file(path)
+}
+
+/// Whether the file is the log's former one, as far as the disk had it: it begins with this line, each is
+/// as it was written and follows the one before, and the last one is none that came later.
+fn is_former(path: &Path, first: u64, last: (u64, LineHash)) -> std::io::Result<bool> {
+    let mut end: Option<(u64, LineHash)> = None;
+    let mut lines = Segment::alone(path).open()?;
+    while let Some(line) = lines.read()? {
+        let (true, false, Ok(sealed)) = (line.whole, line.long, chain::open(line.text)) else {
+            return Ok(false);
+        };
+        let seq = match end {
+            None if begins_with(line.text, first) => first,
+            Some((seq, hash)) if hash == sealed.prev => seq + 1,
+            None | Some(_) => return Ok(false),
+        };
+        end = Some((seq, sealed.hash));
+    }
+    Ok(end.is_some_and(|end| end.0 < last.0 || end == last))
+}
+
+fn begins_with(line: &[u8], first: u64) -> bool {
+    serde_json::from_slice::<Record>(line).is_ok_and(|record| record.seq == first)
 }
 
 fn create_file(path: &Path) -> std::io::Result<File> {

@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
+use sha2::{Digest, Sha256};
+
 use super::FILE;
 
 /// A line longer than this is no record of ours.
@@ -62,6 +64,29 @@ impl Segment {
             path: path.into(),
             first: self.first,
         })
+    }
+
+    /// SHA-256 of the file's bytes as they are, in hex.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn sha256(&self) -> std::io::Result<String> {
+        let mut hash = Sha256::new();
+        let mut file = BufReader::with_capacity(64 * 1024, File::open(&self.path)?);
+        loop {
+            let piece = file.fill_buf()?;
+            if piece.is_empty() {
+                break;
+            }
+            hash.update(piece);
+            let used = piece.len();
+            file.consume(used);
+        }
+        Ok(hash
+            .finalize()
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect())
     }
 
     /// Opens it for reading lines.

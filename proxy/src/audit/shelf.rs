@@ -51,8 +51,12 @@ fn tend(shared: &Arc<Shared>) -> Result<(), Box<dyn std::error::Error>> {
         let age = SystemTime::now()
             .duration_since(metadata.modified()?)
             .unwrap_or_default();
+        // So that a question need not open it, long before it is compressed.
+        if !segment.is_compressed() && index_path(&segment).is_some_and(|path| !path.exists()) {
+            write_index_of(&segment)?;
+        }
         if !segment.is_compressed() && age >= shared.settings.compress_after {
-            let (path, bytes) = compress(&segment)?;
+            let (path, bytes) = compress(shared, &segment)?;
             closed.push((Segment::alone(&path), bytes, age));
         } else {
             closed.push((segment, metadata.len(), age));
@@ -62,8 +66,12 @@ fn tend(shared: &Arc<Shared>) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Puts a compressed copy in place of a closed file; it keeps the time of its last line.
-fn compress(segment: &Segment) -> std::io::Result<(PathBuf, u64)> {
+/// Puts a compressed copy in place of a closed file, once the log durably says what the copy is; it keeps
+/// the time of the file's last line.
+fn compress(
+    shared: &Shared,
+    segment: &Segment,
+) -> Result<(PathBuf, u64), Box<dyn std::error::Error>> {
     let modified = std::fs::metadata(&segment.path)?.modified()?;
     let mut named = segment.path.as_os_str().to_owned();
     named.push(".zst");
@@ -83,11 +91,16 @@ fn compress(segment: &Segment) -> std::io::Result<(PathBuf, u64)> {
         || copy(&mut File::open(&segment.path)?, &mut std::io::sink())? != copied
     {
         let problem = format!("the copy of {} is not like it", segment.path.display());
-        return Err(std::io::Error::other(problem));
+        return Err(problem.into());
     }
-    match index(segment)? {
-        Some(index) => write_index(segment, &index)?,
-        None => remove_index(segment)?,
+    write_index_of(segment)?;
+    // Of a compressed file some bytes can be others and it still decompresses to the same lines.
+    let sha256 = Segment::alone(&working).sha256()?;
+    if let Some(first) = segment.first {
+        shared.record_durably(event(
+            "a closed file of the log is compressed",
+            Some(LogFact::Compressed { first, sha256 }),
+        ))?;
     }
     std::fs::rename(&working, &named)?;
     sync_folder(&named)?;
@@ -125,6 +138,13 @@ fn index(segment: &Segment) -> std::io::Result<Option<Index>> {
         index.add(line.text);
     }
     Ok(Some(index))
+}
+
+fn write_index_of(segment: &Segment) -> std::io::Result<()> {
+    match index(segment)? {
+        Some(index) => write_index(segment, &index),
+        None => remove_index(segment),
+    }
 }
 
 fn remove_index(segment: &Segment) -> std::io::Result<()> {

@@ -59,7 +59,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn add(&mut self, record: &Record) {
+    pub(crate) fn add(&mut self, record: &Record) {
         match record.kind {
             RecordKind::Request | RecordKind::Event | RecordKind::Checkpoint => return,
             RecordKind::Response => {

@@ -270,7 +270,7 @@ impl Log {
             }
             std::fs::rename(&self.path, closed)?;
         }
-        let file = begin_file(&self.path, self.settled.0)?;
+        let file = begin_file(&self.path, self.at.first, self.settled)?;
         if let Some(other) = other {
             self.directory = other;
         }

@@ -51,6 +51,7 @@ pub fn render(record: &Record, paint: Paint) -> String {
         RecordKind::Response => traffic(record, &mut details),
         RecordKind::Checkpoint => committed(record, &mut details),
     }
+    held(record, &mut details);
     if let Some(code) = record.code {
         details.push(code.as_str().to_owned());
     }
@@ -105,6 +106,15 @@ fn who(record: &Record, details: &mut Vec<String>) {
         };
         details.push(format!("{op} {}", clean(&push.name)));
     }
+    if let Some(facts) = &record.facts {
+        details.extend(
+            facts
+                .model
+                .iter()
+                .map(|model| format!("model={}", clean(model))),
+        );
+        details.extend(facts.graphql.iter().map(|field| clean(field)));
+    }
     if let Some(facts) = record.facts.as_ref().filter(|facts| facts.left_out > 0) {
         details.push(format!("and {} more", facts.left_out));
     }
@@ -121,6 +131,27 @@ fn traffic(record: &Record, details: &mut Vec<String>) {
     }
     if let Some(ms) = record.ms {
         details.push(format!("{ms}ms"));
+    }
+    for (label, tokens) in [("read", record.tokens_in), ("wrote", record.tokens_out)] {
+        if let Some(tokens) = tokens {
+            details.push(format!("{label}={tokens}"));
+        }
+    }
+    if let Some(cost) = record.cost_microusd {
+        details.push(format!(
+            "cost=${}.{:06}",
+            cost / 1_000_000,
+            cost % 1_000_000
+        ));
+    }
+}
+
+/// Which hold it waited for, and who decided.
+fn held(record: &Record, details: &mut Vec<String>) {
+    for (label, text) in [("hold", &record.hold), ("decided-by", &record.decider)] {
+        if let Some(text) = text {
+            details.push(format!("{label}={}", clean(text)));
+        }
     }
 }
 

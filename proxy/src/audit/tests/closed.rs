@@ -15,12 +15,16 @@ async fn closed_files_are_compressed_verify_and_are_only_opened_if_they_can_matc
             audit.append_durable(record).await.unwrap();
         }
     }
-    until("closed files are compressed", || {
-        let files = segment::list(&path).unwrap();
-        files.len() > 5 && compressed(&path) == files.len() - 1
-    });
-    // Now, in the right file.
     audit.append_durable(record("now")).await.unwrap();
+    // Each compression is a line itself, which may be the one that closes a file.
+    until(
+        "closed files are compressed, and no other is closed",
+        || {
+            let (files, seq) = (segment::list(&path).unwrap(), audit.view().seq);
+            std::thread::sleep(Duration::from_millis(150));
+            files.len() > 5 && compressed(&path) == files.len() - 1 && seq == audit.view().seq
+        },
+    );
     let files = segment::list(&path).unwrap();
     let report = verify::verify(
         &files,

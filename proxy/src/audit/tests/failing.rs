@@ -81,6 +81,50 @@ async fn after_a_failed_sync_the_file_is_left_and_the_chain_goes_on_in_a_new_one
     assert!(problem.contains("lost when a sync failed"), "{report}");
 }
 
+/// Each try begins a file; what it says may be lost with it, and is said again in the next one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_did_not_leave_is_said_in_each_new_file_and_the_log_is_intact_or_names_what_is_lost() {
+    let (_keep, path) = directory();
+    let (settings, fails) = failing();
+    let audit = Audit::open_with(&path, settings).unwrap();
+    audit.append_durable(record("control")).await.unwrap();
+    fails.store(true, std::sync::atomic::Ordering::SeqCst);
+    let request = Record::new(RecordKind::Request, "lost", "");
+    assert!(audit.append_durable(request).await.is_err());
+    until("two tries have failed", || {
+        segment::list(&path).unwrap().len() >= 3
+    });
+    fails.store(false, std::sync::atomic::Ordering::SeqCst);
+    until("the log recovers", || audit.view().ok);
+    audit.append_durable(record("after")).await.unwrap();
+    drop(audit);
+    let files = segment::list(&path).unwrap();
+    let check = || verify::verify(&files, &verify::Check::default()).unwrap();
+    let report = check();
+    assert!(report.intact && report.open.is_empty(), "{report}");
+
+    // A crash that loses what the disk did not take, of each of the files.
+    for (at, file) in files[..files.len() - 1].iter().enumerate() {
+        let text = std::fs::read_to_string(&file.path).unwrap();
+        let durable = text.split_inclusive('\n').next().unwrap();
+        std::fs::write(&file.path, if at == 0 { durable } else { "" }).unwrap();
+    }
+    let report = check();
+    assert!(!report.intact && report.open.is_empty(), "{report}");
+    let lost = |it: &verify::Finding| it.problem.contains("lost when a sync failed");
+    assert!(report.findings.iter().all(lost), "{report}");
+
+    // An end that nothing began is found where no such event explains it.
+    let other = directory();
+    let audit = Audit::open(&other.1).unwrap();
+    let mut end = Record::new(RecordKind::Response, "lost", "");
+    end.code = Some(policy::Code::AuditUnavailable);
+    audit.append(end).unwrap();
+    drop(audit);
+    let report = verify::verify(&segment::list(&other.1).unwrap(), &verify::Check::default());
+    assert!(!report.unwrap().intact);
+}
+
 /// A disk that tells of a lost write once, as Linux does: to the sync that meets it.
 #[derive(Default)]
 struct Forgetful {

@@ -109,6 +109,41 @@ fn what_a_rotation_put_in_the_place_of_the_log_is_taken_or_set_aside() {
     assert_eq!(std::fs::metadata(path.join("other")).unwrap().len(), 0);
 }
 
+/// What a disk that was mounted anew holds is the log itself: it goes on there, and nothing is missing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_disk_mounted_anew_has_of_the_log_is_closed_and_any_other_file_set_aside() {
+    for what in ["itself", "a line less", "a line left out", "another byte"] {
+        let (keep, path) = directory();
+        let audit = Audit::open(&path).unwrap();
+        for id in ["a", "b", "c"] {
+            audit.append_durable(record(id)).await.unwrap();
+        }
+        let mut text = std::fs::read(path.join(FILE)).unwrap();
+        std::fs::rename(&path, keep.path().join("away")).unwrap();
+        let lines: Vec<&[u8]> = text.split_inclusive(|byte| *byte == b'\n').collect();
+        match what {
+            "a line less" => text = lines[..2].concat(),
+            "a line left out" => text = [lines[0], lines[2]].concat(),
+            "another byte" => text[30] ^= 1,
+            _ => {}
+        }
+        let other = keep.path().join("other");
+        std::fs::create_dir(&other).unwrap();
+        std::fs::write(other.join(FILE), &text).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        until("the log recovers", || audit.view().ok);
+        audit.append_durable(record("d")).await.unwrap();
+        drop(audit);
+        let aside = path.join(format!("{FILE}.3-0.aside"));
+        let ours = matches!(what, "itself" | "a line less");
+        assert_eq!(aside.exists(), !ours, "{what}");
+        let files = segment::list(&path).unwrap();
+        let report = verify::verify(&files, &verify::Check::default()).unwrap();
+        assert_eq!(report.intact, what == "itself", "{what}: {report}");
+        assert_eq!(report.first, if ours { 1 } else { 4 }, "{what}");
+    }
+}
+
 #[test]
 fn an_end_that_was_set_aside_before_stays() {
     let (_keep, path) = directory();

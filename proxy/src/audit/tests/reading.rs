@@ -70,6 +70,173 @@ fn a_line_for_people_shows_what_matters_and_no_control_characters() {
 }
 
 #[test]
+fn tokens_cost_hold_and_decider_are_shown_where_a_record_has_them() {
+    let mut response = Record::new(RecordKind::Response, "x", "2026-11-30T08:00:01Z");
+    let without = render(&response, Paint::Plain);
+    (response.tokens_in, response.tokens_out) = (Some(1200), Some(34));
+    response.cost_microusd = Some(1_500_020);
+    response.hold = Some("h-7".to_owned());
+    response.decider = Some("ann\x1b".to_owned());
+    let line = render(&response, Paint::Plain);
+    assert_eq!(
+        line.strip_prefix(&without).unwrap().trim_start(),
+        "read=1200 wrote=34 cost=$1.500020 hold=h-7 decided-by=ann\\u{1b}"
+    );
+    let mut request = Record::new(RecordKind::Request, "x", "2026-11-30T08:00:01Z");
+    request.facts = Some(policy::record::RecordFacts {
+        model: Some("some-model".to_owned()),
+        graphql: vec!["mutation createIssue".to_owned()],
+        ..policy::record::RecordFacts::default()
+    });
+    let line = render(&request, Paint::Plain);
+    assert!(
+        line.ends_with("model=some-model mutation createIssue"),
+        "{line}"
+    );
+}
+
+/// Each filter by itself finds its record among others, and nothing where nobody is like that.
+#[test]
+fn every_filter_selects_and_no_file_that_can_match_is_left_out() {
+    let (_keep, path) = directory();
+    let audit = Audit::open(&path).unwrap();
+    for number in 1..=3 {
+        let mut record = Record::new(
+            RecordKind::Refusal,
+            &format!("id-{number}"),
+            &format!("2026-11-0{number}T08:00:00.000000Z"),
+        );
+        record.run = Some(policy::grant::RunId::parse(&format!("run-{number}")).unwrap());
+        record.agent = Some(format!("agent-{number}"));
+        record.ticket = Some(format!("T-{number}"));
+        record.authority = Some(format!("h{number}.example:443"));
+        record.rule = Some(policy::RuleId::parse(&format!("rule-{number}")).unwrap());
+        record.code = Some(policy::Code::ALL[number]);
+        record.verdict = Some(if number == 2 {
+            Verdict::Refuse
+        } else {
+            Verdict::Allow
+        });
+        audit.append(record).unwrap();
+    }
+    drop(audit);
+    let text = |text: &str| Some(text.to_owned());
+    let none = Filter::default;
+    let filters = [
+        (
+            "run",
+            Filter {
+                run: text("run-2"),
+                ..none()
+            },
+        ),
+        (
+            "agent",
+            Filter {
+                agent: text("agent-2"),
+                ..none()
+            },
+        ),
+        (
+            "ticket",
+            Filter {
+                ticket: text("T-2"),
+                ..none()
+            },
+        ),
+        (
+            "host",
+            Filter {
+                host: text("h2.example"),
+                ..none()
+            },
+        ),
+        (
+            "id",
+            Filter {
+                id: text("id-2"),
+                ..none()
+            },
+        ),
+        (
+            "code",
+            Filter {
+                code: text(policy::Code::ALL[2].as_str()),
+                ..none()
+            },
+        ),
+        (
+            "rule",
+            Filter {
+                rule: text("rule-2"),
+                ..none()
+            },
+        ),
+        (
+            "verdict",
+            Filter {
+                verdict: Some(Verdict::Refuse),
+                ..none()
+            },
+        ),
+        (
+            "time",
+            Filter {
+                since: text("2026-11-02T00:00:00.000000Z"),
+                until: text("2026-11-03T00:00:00.000000Z"),
+                ..none()
+            },
+        ),
+    ];
+    let segments = segment::list(&path).unwrap();
+    let ask = |filter: &Filter| -> Vec<String> {
+        let found = last(&segments, filter, 9).unwrap().into_iter();
+        found.map(|(_, record)| record.id).collect()
+    };
+    assert_eq!(ask(&none()).len(), 4, "control: with the closing record");
+    for (which, filter) in &filters {
+        assert_eq!(ask(filter), ["id-2"], "{which}");
+    }
+    let nobody = text("nobody");
+    for filter in [
+        Filter {
+            run: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            agent: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            ticket: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            host: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            id: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            code: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            rule: nobody.clone(),
+            ..none()
+        },
+        Filter {
+            until: text("2026-11-01T00:00:00.000000Z"),
+            ..none()
+        },
+    ] {
+        assert!(ask(&filter).is_empty(), "{filter:?}");
+    }
+}
+
+#[test]
 fn the_published_schema_names_exactly_what_is_written() {
     use std::collections::BTreeSet;
     let schema: serde_json::Value =

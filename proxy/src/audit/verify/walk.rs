@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use policy::Code;
 use policy::record::{Checkpoint, LogFact, Record, RecordKind};
 
 use super::Check;
@@ -24,6 +25,17 @@ struct Explained {
     /// Lines up to this one were removed as retention asks for.
     removed: Seq,
     removed_first: bool,
+    /// SHA-256 of compressed files, by the number that they begin with; of a copy that was made again,
+    /// each.
+    compressed: BTreeMap<Seq, Vec<String>>,
+}
+
+/// A compressed file as it is.
+#[derive(Debug)]
+struct Packed {
+    file: String,
+    first: Seq,
+    sha256: String,
 }
 
 /// A check on its way through the log.
@@ -36,8 +48,12 @@ pub(super) struct Walk<'c> {
     /// Requests without their end so far, by id, with the line that began them.
     open: BTreeMap<String, Seq>,
     explained: Explained,
+    packed: Vec<Packed>,
     closed: bool,
     torn: bool,
+    /// The lines since an event that tells of an abandoned file are ends of requests that did not leave:
+    /// what began them may be lost, and they are said again if the next file is abandoned too.
+    abandoned: bool,
     /// What the last good signature says of the next one.
     interval: Interval,
     /// When the first line after it was written, and the last one.
@@ -53,8 +69,10 @@ impl<'c> Walk<'c> {
             last: None,
             open: BTreeMap::new(),
             explained: Explained::default(),
+            packed: Vec::new(),
             closed: false,
             torn: false,
+            abandoned: false,
             interval: USUAL,
             tail: None,
         }
@@ -62,6 +80,13 @@ impl<'c> Walk<'c> {
 
     pub(super) fn segment(&mut self, segment: &Segment, is_last: bool) -> std::io::Result<()> {
         let file = segment.path.display().to_string();
+        if let (true, Some(first)) = (segment.is_compressed(), segment.first) {
+            self.packed.push(Packed {
+                file: file.clone(),
+                first,
+                sha256: segment.sha256()?,
+            });
+        }
         let mut lines = segment.open()?;
         let mut number = 0;
         loop {
@@ -179,12 +204,15 @@ impl<'c> Walk<'c> {
             Some((_, last)) => last.clone_from(&record.time),
             None => self.tail = Some((record.time.clone(), record.time.clone())),
         }
+        self.abandoned = matches!(record.log, Some(LogFact::Abandoned { .. }))
+            || self.abandoned && record.code == Some(Code::AuditUnavailable);
         match record.kind {
             RecordKind::Request => {
                 self.open.insert(record.id.clone(), record.seq);
             }
             RecordKind::Response => {
-                if self.open.remove(&record.id).is_none() && self.report.first == 1 {
+                let begun = self.open.remove(&record.id).is_some() || self.abandoned;
+                if !begun && self.report.first == 1 {
                     let problem = format!("ends request {}, which did not begin", record.id);
                     self.report.find(file, number, problem);
                 }
@@ -196,6 +224,10 @@ impl<'c> Walk<'c> {
             Some(LogFact::Removed { last, .. }) => {
                 self.explained.removed = self.explained.removed.max(*last);
                 self.explained.removed_first = true;
+            }
+            Some(LogFact::Compressed { first, sha256 }) => {
+                let said = self.explained.compressed.entry(*first).or_default();
+                said.push(sha256.clone());
             }
             Some(LogFact::Torn { file }) => {
                 self.report.notes.push(format!(
@@ -285,6 +317,7 @@ impl<'c> Walk<'c> {
             End::Closed | End::Open | End::Torn => {}
         }
         self.beginning();
+        self.compressed();
         let (first, last) = (self.report.first, self.report.last);
         self.anchors.finish(first, last, &mut self.report);
         if self.check.key.is_some() {
@@ -331,6 +364,28 @@ impl<'c> Walk<'c> {
                 seconds.unwrap_or(0)
             );
             self.report.find("", 0, problem);
+        }
+    }
+
+    /// A compressed file must be the one that the log speaks of: others may decompress to the same.
+    fn compressed(&mut self) {
+        for Packed {
+            file,
+            first,
+            sha256,
+        } in std::mem::take(&mut self.packed)
+        {
+            match self.explained.compressed.get(&first) {
+                Some(said) if said.contains(&sha256) => {}
+                Some(_) => self.report.find(
+                    &file,
+                    0,
+                    "is not the compressed file that the log speaks of: its bytes are others",
+                ),
+                None => self.report.notes.push(format!(
+                    "{file}: the log does not speak of this compressed file; its lines were checked"
+                )),
+            }
         }
     }
 

@@ -96,11 +96,13 @@ impl Stats {
         let mut text = String::new();
         let line = |name: &str, traffic: &Traffic| {
             format!(
-                "{name:<40} {:>9} {:>9} {:>14} {:>14} {:>10}.{:06}",
+                "{name:<40} {:>9} {:>9} {:>14} {:>14} {:>11} {:>11} {:>10}.{:06}",
                 traffic.requests,
                 traffic.refused,
                 traffic.bytes_in,
                 traffic.bytes_out,
+                traffic.tokens_in,
+                traffic.tokens_out,
                 traffic.cost_microusd / 1_000_000,
                 traffic.cost_microusd % 1_000_000
             )
@@ -108,8 +110,15 @@ impl Stats {
         // Writing to a String cannot fail, here and below.
         let _ = writeln!(
             text,
-            "{:<40} {:>9} {:>9} {:>14} {:>14} {:>17}",
-            "host", "requests", "refused", "bytes in", "bytes out", "cost USD"
+            "{:<40} {:>9} {:>9} {:>14} {:>14} {:>11} {:>11} {:>17}",
+            "host",
+            "requests",
+            "refused",
+            "bytes in",
+            "bytes out",
+            "tokens in",
+            "tokens out",
+            "cost USD"
         );
         let mut hosts: Vec<_> = self.hosts.iter().collect();
         hosts.sort_by_key(|(_, traffic)| std::cmp::Reverse(traffic.requests + traffic.refused));
@@ -184,6 +193,19 @@ mod tests {
         assert_eq!((stats.total.requests, stats.total.refused), (1, 2));
         assert_eq!(stats.refused_by_code[policy::Code::ALL[0].as_str()], 2);
         assert!(stats.text().contains("1.500000"), "{}", stats.text());
+        let mut model = record(RecordKind::Response, "a.example");
+        (model.tokens_in, model.tokens_out) = (Some(77_001), Some(88_002));
+        stats.add(&model);
+        assert_eq!(stats.total.tokens_out, 88_002);
+        let text = stats.text();
+        let line = text
+            .lines()
+            .find(|line| line.starts_with("a.example"))
+            .unwrap();
+        assert!(
+            line.contains(" 77001 ") && line.contains(" 88002 "),
+            "{text}"
+        );
         stats.keep_top(1);
         assert!(stats.hosts.contains_key("b.example") && stats.hosts.len() == 1);
     }
