@@ -7,7 +7,7 @@ use serde_json::Value;
 use tests::binaries;
 use tests::command::Program;
 use tests::wait;
-use tests::world::{EVIL, WEB, World};
+use tests::world::{EVIL, WEB, WEB_ADDRESS, World};
 
 #[test]
 fn the_record_is_on_disk_before_the_upstream_sees_the_request() {
@@ -88,7 +88,22 @@ fn each_request_has_its_two_lines_and_each_refusal_its_one_in_order() {
             .values()
             .all(|kinds| kinds == &["request", "response"] || kinds == &["refusal"])
     );
+    for record in records.iter().filter(|record| record["kind"] == "response") {
+        assert_eq!(record["status"], 200, "{record}");
+        assert_eq!(record["address"], format!("{WEB_ADDRESS}:443"), "{record}");
+        for number in ["bytes_in", "bytes_out", "ms", "ms_head"] {
+            assert!(record[number].is_u64(), "{number}: {record}");
+        }
+    }
+    for record in &records {
+        for hash in ["prev", "hash"] {
+            assert_eq!(record[hash].as_str().unwrap().len(), 64, "{record}");
+        }
+    }
     for record in records.iter().filter(|record| record["kind"] == "request") {
+        assert_eq!(record["entrance"], "uid");
+        assert_eq!(record["company"], "acme");
+        assert_eq!(record["method"], "GET");
         assert_eq!(record["credential"], "web");
         assert_eq!(record["verdict"], "allow");
         assert!(record["rule"].as_str().unwrap().contains("web"), "{record}");

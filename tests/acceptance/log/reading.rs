@@ -211,14 +211,38 @@ fn a_copy_is_verified_by_somebody_who_has_the_public_key_alone() {
     configure(
         &world,
         "[audit]",
-        &format!("signing_key = \"{}\"", secret.display()),
+        &format!(
+            "signing_key = \"{}\"\ncheckpoint_records = 4",
+            secret.display()
+        ),
     );
     let keygen = proxy(&["audit", "keygen", "--config"]).arg(world.gate.config());
     keygen.as_uid(world.gate.uid).run().ok();
     world.start();
+    let heard = world.path().join("events");
+    let mut events = world.control().follow("/v1/events", &heard);
     for number in 0..5 {
         let url = format!("https://{WEB}/x-{number}");
         assert!(world.curl(&[&url]).ok().stdout.ends_with("\n200"));
+    }
+    // Checkpoints leave the gate: on the stream, and for whoever asks.
+    let told = wait::until("a checkpoint is heard", || {
+        world.curl(&[&format!("https://{WEB}/more")]).ok();
+        let text = fs::read_to_string(&heard).unwrap_or_default();
+        let mut lines = text
+            .lines()
+            .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.find(|it| it["kind"] == "checkpoint")
+    });
+    events.kill().unwrap();
+    events.wait().unwrap();
+    let asked = world.control().call("GET", "/v1/checkpoint", None).ok();
+    assert!(asked["seq"].as_u64() >= told["seq"].as_u64(), "{asked}");
+    for checkpoint in [told, asked] {
+        assert!(
+            checkpoint["checkpoint"]["signature"].is_string(),
+            "{checkpoint}"
+        );
     }
     let unlisted = world.curl(&[&format!("https://{EVIL}/x")]).ok();
     assert!(unlisted.stdout.ends_with("\n403"));
