@@ -1,6 +1,8 @@
 //! The audit log is kept: by the gate alone, with a key of its own, over clocks that jump and file
 //! systems that refuse, and a log that was cut back is found.
 
+mod anchors;
+mod clock;
 mod faults;
 mod metrics;
 mod reading;
@@ -13,7 +15,6 @@ use tests::binaries;
 use tests::command::{Finished, Program};
 use tests::gate::Boundary;
 use tests::host;
-use tests::instance::Instance;
 use tests::wait;
 use tests::world::{WEB, World};
 
@@ -117,81 +118,6 @@ fn one_key_for_the_store_and_the_log_keeps_the_gate_from_starting() {
     assert!(world.control().status()["audit"]["signing_key"].is_string());
 }
 
-#[test]
-fn a_log_cut_back_or_begun_anew_is_found_by_the_orchestrator_s_anchors() {
-    let instance = Instance::up();
-    let log = instance.path("var/lib/portcullis/proxy/audit");
-    let socket = instance.path("run/portcullis/orchestrator/api.sock");
-    let public = instance.path("var/lib/portcullis/trust/audit.asc");
-    let verify = |file: &Path, anchors: Option<&Path>| -> Finished {
-        let program = proxy(&["audit", "verify", "--file"])
-            .arg(file)
-            .arg("--key")
-            .arg(&public);
-        match anchors {
-            Some(anchors) => program.arg("--anchors").arg(anchors),
-            None => program,
-        }
-        .run()
-    };
-    let cycle = || {
-        instance.run_down(&[]).ok();
-        let closed = fs::read(log.join("audit.jsonl")).unwrap();
-        instance.run_up(&["--no-gate-test"]).ok();
-        closed
-    };
-    let earlier = cycle();
-    cycle();
-    let cut = instance.prefix.join("cut");
-    fs::create_dir(&cut).unwrap();
-    fs::write(cut.join("audit.jsonl"), &earlier).unwrap();
-    verify(&cut, None).ok();
-    let found = wait::until("the later close is anchored, and missed", || {
-        let told = verify(&cut, Some(&socket));
-        (told.code() == 1).then_some(told)
-    });
-    assert!(found.output().contains("anchor"), "{}", found.shown());
-    // Control: what was not cut holds against the same anchors.
-    verify(&log, Some(&socket)).ok();
-    // Whoever keeps the anchors only asks for them.
-    let account = format!("{}-orchestrator", instance.name);
-    let uid = Program::new("id").args(["-u", &account]).run().ok().stdout;
-    assert_eq!(attempt(uid.trim().parse().unwrap(), &log), "0\n");
-    fs::remove_dir_all(&cut).unwrap();
-
-    // Deleted, and begun anew by the gate itself: right in itself, and not the log that was anchored.
-    instance.run_down(&[]).ok();
-    let kept = instance.prefix.join("kept");
-    fs::create_dir(&kept).unwrap();
-    for entry in fs::read_dir(&log).unwrap() {
-        let path = entry.unwrap().path();
-        fs::rename(&path, kept.join(path.file_name().unwrap())).unwrap();
-    }
-    instance.run_up(&["--no-gate-test"]).ok();
-    cycle();
-    let with_log = |file: &Path, number: &str| {
-        proxy(&["audit", "verify", "--file"])
-            .arg(file)
-            .arg("--key")
-            .arg(&public)
-            .arg("--anchors")
-            .arg(&socket)
-            .args(["--log", number])
-            .run()
-    };
-    wait::until_true("the new log is anchored as another one", || {
-        with_log(&log, "2").code() == 0
-    });
-    verify(&log, None).ok();
-    let found = verify(&log, Some(&socket));
-    assert_eq!(found.code(), 1, "{}", found.shown());
-    assert!(found.output().contains("begun anew"), "{}", found.shown());
-    // Control: the former one is whole, and is told from the present one.
-    with_log(&kept, "1").ok();
-    assert_eq!(with_log(&kept, "2").code(), 1);
-    fs::remove_dir_all(&kept).unwrap();
-}
-
 /// What this uid could do to the log in a folder: a line each, then how many.
 fn attempt(uid: u32, folder: &Path) -> String {
     let script = "f=\"$1/audit.jsonl\"; n=0
@@ -273,104 +199,6 @@ fn verified(world: &World) -> Value {
         .arg(world.gate.config())
         .run();
     serde_json::from_str(&told.stdout).unwrap_or_else(|error| panic!("{error}: {}", told.shown()))
-}
-
-/// Adds the seconds in a file to the wall clock of whoever loads it.
-const CLOCK: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <stdio.h>
-#include <time.h>
-int clock_gettime(clockid_t which, struct timespec *at) {
-    static int (*real)(clockid_t, struct timespec *);
-    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
-    int told = real(which, at);
-    if (which == CLOCK_REALTIME) {
-        long long by = 0;
-        FILE *file = fopen(PLACE, "r");
-        if (file) { if (fscanf(file, "%lld", &by) != 1) by = 0; fclose(file); }
-        at->tv_sec += by;
-    }
-    return told;
-}
-"#;
-
-/// LIF-11: the wall clock jumps by a day, back, and to 1970.
-#[test]
-fn lif_11_a_clock_that_jumps_is_told_and_the_chain_holds() {
-    let mut world = World::prepared(None, Boundary::External);
-    let place = world.path().join("offset");
-    let set = |seconds: i64| host::file(&place, &seconds.to_string(), 0, 0o644);
-    set(0);
-    let (source, shim) = (world.path().join("clock.c"), world.path().join("clock.so"));
-    fs::write(&source, CLOCK).unwrap();
-    Program::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(&shim)
-        .arg(format!("-DPLACE=\"{}\"", place.display()))
-        .arg(&source)
-        .arg("-ldl")
-        .run()
-        .ok();
-    fs::set_permissions(&shim, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    world
-        .gate
-        .start_with(&world.netns, &[("LD_PRELOAD", shim.to_str().unwrap())]);
-    let authority = fs::read_to_string(world.gate.ca()).unwrap();
-    host::file(&world.trust(), &authority, 0, 0o644);
-
-    let url = format!("https://{WEB}/x");
-    let serves = || world.curl(&[&url]).ok().stdout.ends_with("\n200");
-    let said = |way: &str| {
-        let records = world.gate.audit();
-        let told = records.iter().filter(|it| {
-            let reason = it["reason"].as_str().unwrap_or_default();
-            it["kind"] == "event" && reason.contains(&format!("clock was set {way}"))
-        });
-        told.count()
-    };
-    assert!(serves());
-    assert_eq!(said("forward") + said("back"), 0, "control");
-    const DAY: i64 = 24 * 3600;
-    let now = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap()
-        .as_secs();
-    let epoch = 100 - i64::try_from(now).unwrap();
-    let (mut forward, mut back) = (0, 0);
-    for (offset, ahead) in [
-        (DAY, true),
-        (0, false),
-        (-DAY, false),
-        (0, true),
-        (epoch, false),
-        (0, true),
-    ] {
-        set(offset);
-        *(if ahead { &mut forward } else { &mut back }) += 1;
-        wait::until_true("the jump is told", || {
-            (said("forward"), said("back")) == (forward, back)
-        });
-        // What the agent's own clock says of certificates is right again whenever both agree.
-        if offset == 0 {
-            assert!(serves());
-        }
-    }
-    let times: Vec<String> = world
-        .gate
-        .audit()
-        .iter()
-        .map(|it| it["time"].as_str().unwrap().to_owned())
-        .collect();
-    assert!(
-        times.iter().any(|time| time.starts_with("1970-")),
-        "{times:?}"
-    );
-    let report = verified(&world);
-    assert_eq!(report["intact"], true, "{report}");
-    assert_eq!(world.gate.stop(), Some(0));
-    let report = verified(&world);
-    assert_eq!(report["intact"], true, "{report}");
 }
 
 /// Shuts the listening socket of the port in process `pid` down, from outside of it.

@@ -191,3 +191,36 @@ fn every_series_moves_and_is_shown_to_whom_it_is_listed_for_alone() {
         now(&world)["portcullis_boundary_ok"] == 0.0
     });
 }
+
+#[test]
+fn the_port_is_on_loopback_and_for_somebody_or_the_configuration_is_refused() {
+    let world = World::prepared(None, Boundary::External);
+    let text = fs::read_to_string(world.gate.config()).unwrap();
+    let scraper = host::uid();
+    for (listen, users, problem) in [
+        (ADDRESS, format!("\"{scraper}\""), ""),
+        ("[::1]:9464", format!("\"{scraper}\""), ""),
+        (
+            "0.0.0.0:9464",
+            format!("\"{scraper}\""),
+            "is not a loopback",
+        ),
+        (
+            "93.184.215.20:9464",
+            format!("\"{scraper}\""),
+            "is not a loopback",
+        ),
+        (ADDRESS, String::new(), "names nobody who may ask"),
+        (
+            ADDRESS,
+            "\"nobody-of-that-name\"".to_owned(),
+            "there is no user",
+        ),
+    ] {
+        let section = format!("{text}[metrics]\nlisten = \"{listen}\"\nusers = [{users}]\n");
+        host::file(&world.gate.config(), &section, 0, 0o644);
+        let told = proxy(&["check", "--config"]).arg(world.gate.config()).run();
+        assert_eq!(told.code() == 0, problem.is_empty(), "{}", told.shown());
+        assert!(told.stderr.contains(problem), "{}", told.shown());
+    }
+}
