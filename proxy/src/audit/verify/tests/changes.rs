@@ -176,8 +176,8 @@ fn each_bit_of_a_signed_log_counts_in_files_of_every_form() {
     let (_, public) = signer(keep.path());
     let key = crate::openpgp::PublicKey::load(&public).unwrap();
     let secret = keep.path().join("audit.key");
-    prepared(&folder, 1, 2, 1024, Some(&secret), true);
-    prepared(&folder, 1, 1, 1024, Some(&secret), false);
+    prepared(&folder, 1, 4, 1024, Some(&secret), true);
+    prepared(&folder, 1, 2, 1024, Some(&secret), false);
     let segments = segment::list(&folder).unwrap();
     let packed = segments.iter().filter(|file| file.is_compressed()).count();
     assert!(packed > 0 && packed + 1 < segments.len(), "{segments:?}");
