@@ -12,7 +12,6 @@ use super::{AuditError, event, now};
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 /// How often at least, where each try begins a file.
 const PROBE_SELDOM: Duration = Duration::from_secs(8);
-/// A sync that is to be shared waits for company as long as the last one took, but no longer.
 
 impl Shared {
     pub(super) fn probe<'s>(&'s self, mut state: Held<'s>) -> Held<'s> {

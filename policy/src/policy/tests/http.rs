@@ -747,7 +747,7 @@ allow = ["* /free/**"]
             };
             match policy.decide(&route, &request, &Facts::None) {
                 Decision::Permit(permit) => permit.caps(),
-                other => panic!("{other:?}"),
+                other @ (Decision::Refuse(_) | Decision::Inspect(_)) => panic!("{other:?}"),
             }
         };
         let a = Caps {
