@@ -8,6 +8,7 @@ use crate::diagnostics::Diagnostics;
 use crate::foreign;
 use crate::lock;
 use crate::netlink::{self, NetlinkError};
+use crate::processes;
 use crate::reserves;
 use crate::ruleset::{Ruleset, routing_table};
 use crate::sockets::{self, Cut};
@@ -101,7 +102,7 @@ pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
     }
     Ok(match ruleset.scope {
         Scope::Guest => Cut::default(),
-        Scope::Agents => sockets::cut(ruleset.agents())?,
+        Scope::Agents => sockets::cut(ruleset.agents(), ruleset.detour.is_some())?,
     })
 }
 
@@ -109,7 +110,7 @@ pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
     pub ruleset: Ruleset,
-    /// Empty means that the boundary stands as configured and nothing undoes it.
+    /// Empty means that the boundary stands as configured, and that nothing undoes it and nobody gets round it.
     pub differences: Vec<Difference>,
     /// What other tables do that opens nothing.
     pub warnings: Vec<String>,
@@ -121,6 +122,7 @@ pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
     let ruleset = Ruleset::build(config, &accounts, jiff::Timestamp::now())?;
     let mut differences = verify::verify(&ruleset)?;
     differences.extend(reserves::strays(config, &accounts, &ruleset));
+    differences.extend(processes::able(config, &accounts, &ruleset));
     let neighbours = foreign::look(&ruleset)?;
     differences.extend(neighbours.breaches);
     Ok(Verified {

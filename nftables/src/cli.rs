@@ -284,7 +284,7 @@ fn verify(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
         }
         if differences
             .iter()
-            .any(|difference| difference.kind != Kind::Foreign)
+            .any(|difference| !matches!(difference.kind, Kind::Foreign | Kind::Able))
         {
             output::talk("  hint: portcullis-boundary apply puts the rules back");
         }
@@ -335,6 +335,9 @@ fn table(counters: &Counters) -> String {
         if total.name == nftables::ruleset::COUNTER_REFUSED {
             for user in &counters.users {
                 text.push_str(&format!("  {}\n", user.sentence()));
+            }
+            if let Some(sentence) = counters.unnamed() {
+                text.push_str(&format!("  {sentence}\n"));
             }
         }
     }

@@ -8,7 +8,7 @@ use serde::Serialize;
 use crate::accounts::Accounts;
 use crate::history::{History, Refused};
 use crate::netlink::{self, NetlinkError, ObservedTable};
-use crate::ruleset::SET_REFUSED;
+use crate::ruleset::{SET_REFUSED, SET_REFUSED_SIZE};
 use crate::status;
 
 /// Refusals since the rules were loaded.
@@ -18,6 +18,17 @@ pub struct Counters {
     pub totals: Vec<Total>,
     /// Most refused first.
     pub users: Vec<UserRefusals>,
+    /// No more users fit into the kernel's list: whoever else is refused is counted in `totals` alone.
+    pub users_full: bool,
+}
+
+/// What a list of users that is full means, for people.
+pub(crate) fn full() -> String {
+    format!(
+        "the kernel's list of refused users is full with {}: whoever else is refused is counted in total, and not \
+         named, until the rules are loaded again",
+        thousands(u64::from(SET_REFUSED_SIZE))
+    )
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -40,6 +51,13 @@ pub struct UserRefusals {
     pub packets_watched: Option<u64>,
     /// Packets in the last minute; absent without a watcher.
     pub packets_last_minute: Option<u64>,
+}
+
+impl Counters {
+    /// What to say when not all who were refused are named.
+    pub fn unnamed(&self) -> Option<String> {
+        self.users_full.then(full)
+    }
 }
 
 impl UserRefusals {
@@ -70,6 +88,10 @@ pub(crate) fn times(count: u64) -> String {
     if count == 1 {
         return "1 time".to_owned();
     }
+    thousands(count) + " times"
+}
+
+fn thousands(count: u64) -> String {
     let digits = count.to_string();
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
@@ -78,7 +100,7 @@ pub(crate) fn times(count: u64) -> String {
         }
         text.push(digit);
     }
-    text + " times"
+    text
 }
 
 /// Reads them from the kernel alone; `None` when there is no such table.
@@ -111,6 +133,11 @@ pub enum CountersError {
     Netlink(#[from] NetlinkError),
     #[error("reading the system's state")]
     System(#[from] io::Error),
+}
+
+/// Whether the kernel's list of refused users can take no more.
+pub(crate) fn is_full(refused: usize) -> bool {
+    u32::try_from(refused).map_or(true, |users| users >= SET_REFUSED_SIZE)
 }
 
 /// Packets refused by uid, as the kernel shows them.
@@ -166,6 +193,7 @@ fn from_table(
     Counters {
         table: table.to_owned(),
         totals,
+        users_full: is_full(users.len()),
         users,
     }
 }

@@ -24,6 +24,7 @@ pub mod lock;
 pub mod monitor;
 pub mod netlink;
 pub mod privilege;
+mod processes;
 pub mod render;
 mod reserves;
 pub mod ruleset;

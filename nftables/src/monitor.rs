@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::accounts::Accounts;
 use crate::boundary::BoundaryError;
 use crate::config::Config;
-use crate::counters::{refused, times};
+use crate::counters::{self, is_full, refused, times};
 use crate::foreign::shown;
 use crate::history::Refused;
 use crate::netlink::{self, Author, Change, Monitor};
@@ -48,6 +48,8 @@ pub enum Notice {
         user: Option<String>,
         packets: u64,
     },
+    /// The kernel's list of refused users is full.
+    Full { text: String },
     /// A user's refusals of the last minute.
     Minute {
         uid: u32,
@@ -70,7 +72,7 @@ impl Notice {
                 };
                 format!("{name} (pid {pid}) changed {what}")
             }
-            Notice::Unattributed { text } => text.clone(),
+            Notice::Unattributed { text } | Notice::Full { text } => text.clone(),
             Notice::Watcher { text, .. } => format!("watcher: {text}"),
             Notice::First { uid, user, packets } => {
                 format!(
@@ -134,6 +136,7 @@ struct Ear {
     known: BTreeSet<u32>,
     since: Instant,
     told: Option<Noted>,
+    full: bool,
 }
 
 impl Ear {
@@ -144,6 +147,7 @@ impl Ear {
             known: BTreeSet::new(),
             since: Instant::now(),
             told: events(&config.status).pop(),
+            full: false,
         })
     }
 
@@ -183,6 +187,13 @@ impl Ear {
                 });
             }
         }
+        let full = is_full(shown.len());
+        if full && !self.full {
+            tell(&Notice::Full {
+                text: counters::full(),
+            });
+        }
+        self.full = full;
         self.last = shown;
         if self.since.elapsed() >= MINUTE {
             self.since = Instant::now();

@@ -19,6 +19,7 @@ mod changes;
 mod frames;
 mod parse;
 mod read;
+mod tracked;
 mod write;
 
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -31,6 +32,7 @@ use nix::sys::time::TimeVal;
 pub use changes::{Author, Change, Monitor};
 pub use parse::Place;
 pub use read::{Element, ObservedChain, ObservedRule, ObservedSet, ObservedTable, Others};
+pub(crate) use tracked::answers;
 pub(crate) use write::boundaries as interval_keys;
 
 use crate::config::Scope;
@@ -159,8 +161,19 @@ pub fn others(table: &str) -> Result<Others, NetlinkError> {
 /// One question to `NETLINK_SOCK_DIAG`: a request body in, answer bodies out.
 pub(crate) fn diagnose(kind: u16, flags: i32, body: &[u8]) -> Result<Vec<Vec<u8>>, NetlinkError> {
     let doing = "looking for open connections";
+    ask(mnl::Bus::SockDiag, kind, flags, body, doing)
+}
+
+/// One question to the kernel.
+fn ask(
+    bus: mnl::Bus,
+    kind: u16,
+    flags: i32,
+    body: &[u8],
+    doing: &str,
+) -> Result<Vec<Vec<u8>>, NetlinkError> {
     let open = || {
-        let socket = mnl::Socket::new(mnl::Bus::SockDiag)?;
+        let socket = mnl::Socket::new(bus)?;
         set_deadline(&socket, DEADLINE)?;
         Ok(socket)
     };

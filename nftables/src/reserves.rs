@@ -11,16 +11,20 @@ use crate::config::{Config, User};
 use crate::ruleset::Ruleset;
 use crate::verify::{Difference, Kind};
 
-/// One difference per line of `/etc/subuid` and `/etc/subgid` that gives ids to an agent.
-pub(crate) fn strays(config: &Config, accounts: &Accounts, ruleset: &Ruleset) -> Vec<Difference> {
-    let reserves: Vec<u32> = config
-        .reserves
-        .iter()
+/// The users under `reserves` themselves.
+pub(crate) fn uids(config: &Config, accounts: &Accounts) -> Vec<u32> {
+    let reserves = config.reserves.iter();
+    reserves
         .filter_map(|user| match &user.value {
             User::Uid(uid) => Some(*uid),
             User::Name(name) => accounts.uid_of(name),
         })
-        .collect();
+        .collect()
+}
+
+/// One difference per line of `/etc/subuid` and `/etc/subgid` that gives ids to an agent.
+pub(crate) fn strays(config: &Config, accounts: &Accounts, ruleset: &Ruleset) -> Vec<Difference> {
+    let reserves = uids(config, accounts);
     let agents = ruleset.agents();
     accounts
         .owned()
@@ -35,7 +39,7 @@ pub(crate) fn strays(config: &Config, accounts: &Accounts, ruleset: &Ruleset) ->
             let count = last - first + 1;
             let owner = &entry.owner;
             Difference {
-                kind: Kind::Extra,
+                kind: Kind::Able,
                 what: format!("{file}:{}: \"{owner}:{first}:{count}\"", entry.line),
                 detail: format!(
                     "uid {uid} is an agent and owns subordinate {what}: {tool} makes it any of them\n  \

@@ -48,6 +48,8 @@ pub const COUNTER_INBOUND: &str = "inbound";
 pub const COUNTER_FORWARDED: &str = "forwarded";
 /// Dynamic set keyed by uid, one counter each: who was refused.
 pub const SET_REFUSED: &str = "refused_uids";
+/// Users that fit into it. Whoever is refused beyond that is counted in total, and not named.
+pub const SET_REFUSED_SIZE: u32 = 65_535;
 /// Interval set of the uids that are shut in scope `agents`.
 pub const SET_AGENTS: &str = "agents";
 

@@ -9,10 +9,10 @@
 //! Messages of `NETLINK_SOCK_DIAG` (linux/inet_diag.h), built and read as bytes.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::accounts::UidRange;
-use crate::netlink::{NetlinkError, diagnose};
+use crate::netlink::{NetlinkError, answers, diagnose};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
@@ -28,8 +28,9 @@ pub struct Cut {
     pub left: u32,
 }
 
-/// Destroys connections of these users to anything but loopback.
-pub(crate) fn cut(agents: &[UidRange]) -> Result<Cut, NetlinkError> {
+/// Destroys connections of these users to anything but loopback. With `led`, not those that were led there: every
+/// packet of theirs, with a uid or without, goes to the gate as long as the flow is tracked.
+pub(crate) fn cut(agents: &[UidRange], led: bool) -> Result<Cut, NetlinkError> {
     let mut cut = Cut::default();
     for family in [libc::AF_INET, libc::AF_INET6] {
         let [family, ..] = family.to_le_bytes();
@@ -43,7 +44,7 @@ pub(crate) fn cut(agents: &[UidRange]) -> Result<Cut, NetlinkError> {
                 continue;
             };
             let shut = agents.iter().any(|range| range.contains(socket.uid));
-            if !shut || socket.local_only() {
+            if !shut || socket.local_only() || led && socket.is_led() {
                 continue;
             }
             match diagnose(SOCK_DESTROY, 0, &request(family, &socket.id)) {
@@ -88,8 +89,28 @@ impl Socket {
         Some(Self { family, id, uid })
     }
 
+    /// Cannot be told without connection tracking's netlink face, and then such a flow is cut like any.
+    fn is_led(&self) -> bool {
+        let (Some(local), Some(remote)) = (self.end(0, 4), self.end(2, 20)) else {
+            return false;
+        };
+        matches!(answers(local, remote), Ok(Some(replier)) if replier.is_loopback())
+    }
+
+    fn end(&self, port: usize, address: usize) -> Option<SocketAddr> {
+        let port = self.id.get(port..port + 2)?.try_into().ok()?;
+        Some(SocketAddr::new(
+            self.address(address)?,
+            u16::from_be_bytes(port),
+        ))
+    }
+
     fn remote(&self) -> Option<IpAddr> {
-        let address = self.id.get(20..36)?;
+        self.address(20)
+    }
+
+    fn address(&self, place: usize) -> Option<IpAddr> {
+        let address = self.id.get(place..place + 16)?;
         if i32::from(self.family) == libc::AF_INET {
             let four: [u8; 4] = address.get(..4)?.try_into().ok()?;
             Some(Ipv4Addr::from(four).into())

@@ -3,7 +3,8 @@
 //! ```json
 //! {"version":1,"ok":true,"boot_id":"6f0c...","netns":4026531840,"boottime_ms":123456,
 //!  "ruleset_hash":"9b1d...","scope":"agents","table":"portcullis","problem":null,
-//!  "events":[{"at":"2026-12-01T08:00:00Z","boottime_ms":123000,"kind":"reasserted","text":"..."}]}
+//!  "events":[{"at":"2026-12-01T08:00:00Z","boottime_ms":123000,"kind":"reasserted","text":"...",
+//!             "cause":"notice","after_ms":9}]}
 //! ```
 //! A reader compares boot id and namespace with its own and the time with `CLOCK_BOOTTIME`: a file
 //! from before a reboot, from another namespace or older than [`FRESH`] proves nothing.
@@ -18,7 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ruleset::Ruleset;
 
-/// A status older than this is stale. `watch` writes every second.
+/// A status further away than this is stale. `watch` writes every second.
 pub const FRESH: Duration = Duration::from_secs(5);
 
 /// The file's contents, version 1.
@@ -50,8 +51,14 @@ pub struct Noted {
     /// RFC 3339, UTC.
     pub at: String,
     pub boottime_ms: u64,
-    /// `standing`, `reasserted`, `renewed`, `adopted`, `failed`, `recovered`, `warning`.
+    /// `standing`, `reasserted`, `elsewhere`, `renewed`, `adopted`, `failed`, `recovered`, `warning`.
     pub kind: String,
+    /// What made the watcher put rules back: `notice` (of the kernel) or `look` (that of each second).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause: Option<String>,
+    /// Milliseconds from the kernel's notice until the rules stood again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
     pub text: String,
 }
 
@@ -156,33 +163,57 @@ impl Status {
     /// `None` when this file proves the boundary for the caller's own boot and namespace at this
     /// moment; otherwise why not.
     pub fn weakness(&self) -> io::Result<Option<String>> {
+        Ok(self.weakness_here(&Here::now()?))
+    }
+
+    /// The same for that boot, namespace and moment. Refuses exactly what `policy::boundary` refuses.
+    pub fn weakness_here(&self, here: &Here) -> Option<String> {
         if !self.ok {
             let why = self.problem.as_deref().unwrap_or("no reason given");
-            return Ok(Some(format!("the boundary reports a problem: {why}")));
+            return Some(format!("the boundary reports a problem: {why}"));
         }
         if self.ruleset_hash.is_empty() {
-            return Ok(Some("the status names no ruleset".into()));
+            return Some("the status names no ruleset".into());
         }
-        if self.boot_id != boot_id()? {
-            return Ok(Some("the status is from before the last boot".into()));
+        if self.boot_id != here.boot_id {
+            return Some("the status is from before the last boot".into());
         }
-        let mine = netns_inode()?;
-        if self.netns != mine {
-            let text = format!(
-                "the status is about network namespace {}, not {mine}",
-                self.netns
-            );
-            return Ok(Some(text));
+        if self.netns != here.netns {
+            let (theirs, mine) = (self.netns, here.netns);
+            let text = format!("the status is about network namespace {theirs}, not {mine}");
+            return Some(text);
         }
-        let now = boottime_ms()?;
-        let age = now.saturating_sub(self.boottime_ms);
-        if self.boottime_ms > now {
-            return Ok(Some("the status is from the future".into()));
+        // Written after the reader looked at its clock is no weakness; written much later is one.
+        let apart = here.boottime_ms.abs_diff(self.boottime_ms);
+        if u128::from(apart) <= FRESH.as_millis() {
+            return None;
         }
-        if u128::from(age) > FRESH.as_millis() {
-            return Ok(Some(format!("the status is {} s old", age / 1000)));
-        }
-        Ok(None)
+        Some(if self.boottime_ms > here.boottime_ms {
+            "the status is from the future".into()
+        } else {
+            format!("the status is {} s old", apart / 1000)
+        })
+    }
+}
+
+/// Where and when a reader is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Here {
+    pub boot_id: String,
+    /// Inode of the network namespace.
+    pub netns: u64,
+    /// `CLOCK_BOOTTIME` in milliseconds.
+    pub boottime_ms: u64,
+}
+
+impl Here {
+    /// The calling process, at this moment.
+    pub fn now() -> io::Result<Self> {
+        Ok(Self {
+            boot_id: boot_id()?,
+            netns: netns_inode()?,
+            boottime_ms: boottime_ms()?,
+        })
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Kind {
     Changed,
     /// Another table can undo what this one judged.
     Foreign,
+    /// An agent could become somebody whom the rules do not shut.
+    Able,
 }
 
 impl Kind {
@@ -35,6 +37,7 @@ impl Kind {
             Kind::Extra => "extra",
             Kind::Changed => "changed",
             Kind::Foreign => "foreign",
+            Kind::Able => "able",
         }
     }
 }

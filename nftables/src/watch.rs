@@ -7,18 +7,26 @@
 //! it: when the kernel holds exactly what `boundary.toml` and the accounts mean now, that is adopted as
 //! what has to stand. An edited file alone changes nothing. Restarting the watcher adopts too.
 
+mod event;
+
+use std::collections::BTreeSet;
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
+
+pub use event::{Cause, Event};
 
 use crate::boundary::{self, BoundaryError};
 use crate::config::Config;
 use crate::foreign::{self, Neighbours};
 use crate::history::{History, Refused};
 use crate::lock;
-use crate::netlink::{self, Author, Monitor};
+use crate::netlink::{self, Author, Monitor, Place};
 use crate::ruleset::Ruleset;
 use crate::status::{self, Noted, Status};
 use crate::verify::{self, Difference};
+
+use event::chain;
 
 /// How often the rules are read back and the status file is written.
 pub const PERIOD: Duration = Duration::from_secs(1);
@@ -26,81 +34,26 @@ pub const PERIOD: Duration = Duration::from_secs(1);
 const STEP: Duration = Duration::from_millis(200);
 /// Events kept in the status file.
 const EVENTS: usize = 20;
+/// How long the same change of another table by the same program is not told again.
+const ELSEWHERE_AGAIN: Duration = Duration::from_secs(60);
+/// Different ones that are told in that time.
+const ELSEWHERE_MOST: usize = 16;
 /// Longest text of an event in the status file; the log has all of it.
 const EVENT_BYTES: usize = 1_000;
 
-/// What the watcher tells its caller.
-#[derive(Debug)]
-pub enum Event {
-    /// The rules were as they should be when watching began.
-    Standing { hash: String },
-    /// Rules differed and were put back.
-    Reasserted {
-        differences: Vec<Difference>,
-        /// Who changed rules since the last look; nobody is known for routes.
-        authors: Vec<Author>,
-    },
-    /// Another ruleset is due: an exception lapsed, or a user's ranges changed.
-    Renewed { hash: String },
-    /// Somebody applied another ruleset, and the configuration agrees.
-    Adopted { hash: String },
-    /// Another table does something that opens nothing but deserves a look.
-    Warning { text: String },
-    /// The boundary could not be checked or put back. The status file says so.
-    Failed { error: BoundaryError },
-    /// After a failure: it stands again.
-    Recovered { hash: String },
-}
-
-impl Event {
-    /// One word for scripts.
-    pub fn kind(&self) -> &'static str {
-        match self {
-            Event::Standing { .. } => "standing",
-            Event::Reasserted { .. } => "reasserted",
-            Event::Renewed { .. } => "renewed",
-            Event::Adopted { .. } => "adopted",
-            Event::Warning { .. } => "warning",
-            Event::Failed { .. } => "failed",
-            Event::Recovered { .. } => "recovered",
-        }
-    }
-
-    /// A sentence for people; more lines name what differed.
-    pub fn text(&self) -> String {
-        let short = |hash: &str| hash.get(..12).unwrap_or_default().to_owned();
-        match self {
-            Event::Standing { hash } => format!("ruleset {} stands", short(hash)),
-            Event::Renewed { hash } => {
-                format!("another ruleset was due, {} loaded", short(hash))
-            }
-            Event::Adopted { hash } => format!(
-                "ruleset {} was applied and is what the configuration means now",
-                short(hash)
-            ),
-            Event::Recovered { hash } => format!("ruleset {} stands again", short(hash)),
-            Event::Warning { text } => format!("warning: {text}"),
-            Event::Failed { error } => format!("NOT PROVEN: {}", chain(error)),
-            Event::Reasserted {
-                differences,
-                authors,
-            } => {
-                let mut text = "rules had changed and were put back".to_owned();
-                if !authors.is_empty() {
-                    let names: Vec<String> = authors.iter().map(ToString::to_string).collect();
-                    text.push_str(&format!(" (changed by {})", names.join(", ")));
-                }
-                for difference in differences {
-                    text.push_str(&format!("\n  {difference}"));
-                }
-                text
-            }
-        }
-    }
-}
-
 /// Runs until `stop` says so. Each event is told once, when it begins.
 pub fn run(
+    config: &Config,
+    stop: impl FnMut() -> bool,
+    tell: impl FnMut(&Event),
+) -> Result<(), BoundaryError> {
+    run_every(PERIOD, config, stop, tell)
+}
+
+/// The same with another time between the looks that nothing asked for. The kernel's notices are heard as ever; the
+/// status file gets as old as that.
+pub fn run_every(
+    period: Duration,
     config: &Config,
     mut stop: impl FnMut() -> bool,
     mut tell: impl FnMut(&Event),
@@ -108,13 +61,14 @@ pub fn run(
     let mut watcher = Watcher::new(config.clone())?;
     loop {
         watcher.tick(&mut tell);
-        let due = Instant::now() + PERIOD;
+        let due = Instant::now() + period;
         loop {
             if stop() {
                 return Ok(());
             }
             let left = due.saturating_duration_since(Instant::now());
-            if watcher.hear(left.min(STEP))? || left.is_zero() {
+            let again = std::mem::take(&mut watcher.again);
+            if again || watcher.hear(left.min(STEP))? || left.is_zero() {
                 break;
             }
         }
@@ -132,6 +86,14 @@ struct Watcher {
     history: History,
     /// Who changed rules since the last look.
     authors: Vec<Author>,
+    /// Where they did.
+    places: BTreeSet<Place>,
+    /// When the kernel first told of a change of somebody's since the last look.
+    heard: Option<Instant>,
+    /// Notices were taken in that no look has followed.
+    again: bool,
+    /// Who changed what elsewhere, and when that was said last.
+    elsewhere: Vec<(String, Instant)>,
     /// What other tables do, as of the last change.
     neighbours: Option<Neighbours>,
     warned: Vec<String>,
@@ -149,6 +111,10 @@ impl Watcher {
             started: false,
             events: held.events,
             authors: Vec::new(),
+            places: BTreeSet::new(),
+            heard: None,
+            again: false,
+            elsewhere: Vec::new(),
             neighbours: None,
             warned: Vec::new(),
         })
@@ -162,8 +128,21 @@ impl Watcher {
         }
         self.neighbours = None;
         let me = std::process::id();
-        for author in changes.into_iter().filter_map(|change| change.author) {
-            if author.pid != me && !self.authors.contains(&author) && self.authors.len() < 8 {
+        for change in changes {
+            // Routes have no author; ours are followed by a look that finds nothing.
+            if change
+                .author
+                .as_ref()
+                .is_some_and(|author| author.pid == me)
+            {
+                continue;
+            }
+            self.heard.get_or_insert_with(Instant::now);
+            self.places.extend(change.tables);
+            if let Some(author) = change.author
+                && !self.authors.contains(&author)
+                && self.authors.len() < 8
+            {
                 self.authors.push(author);
             }
         }
@@ -183,8 +162,14 @@ impl Watcher {
 
     fn tick(&mut self, tell: &mut impl FnMut(&Event)) {
         let mut happened = Vec::new();
-        let checked = self.check(&mut happened);
-        self.authors.clear();
+        // Held until the status is written: `apply` and `remove` write it too, each in its own turn.
+        let turn = lock::take(&self.config.status);
+        let checked = match &turn {
+            Ok(_) => self.check(&mut happened),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string()).into()),
+        };
+        let stands = checked.is_ok() && !happened.iter().any(Event::is_drift);
+        self.look_elsewhere(stands, &mut happened);
         let problem = checked.as_ref().err().map(chain);
         match checked {
             Ok(()) => {
@@ -197,15 +182,13 @@ impl Watcher {
             }
             Err(error) => self.fail(error, &mut happened),
         }
-        for event in &happened {
-            self.note(event);
-            tell(event);
-        }
+        happened.iter().for_each(|event| self.note(event));
         if let Err(error) = self.write(problem) {
-            let mut late = Vec::new();
-            self.fail(error, &mut late);
-            late.iter().for_each(tell);
+            self.fail(error, &mut happened);
         }
+        drop(turn);
+        // Whoever reads this may take its time.
+        happened.iter().for_each(tell);
     }
 
     fn fail(&mut self, error: BoundaryError, happened: &mut Vec<Event>) {
@@ -228,10 +211,16 @@ impl Watcher {
             at: format!("{:.0}", jiff::Timestamp::now()),
             boottime_ms: status::boottime_ms().unwrap_or_default(),
             kind: event.kind().to_owned(),
+            cause: event.cause().map(|cause| cause.as_str().to_owned()),
+            after_ms: event.cause().and_then(Cause::after_ms),
             text,
         });
-        let surplus = self.events.len().saturating_sub(EVENTS);
-        self.events.drain(..surplus);
+        while self.events.len() > EVENTS {
+            // What others do to their own tables is what is forgotten first.
+            let kept = Event::ELSEWHERE;
+            let place = self.events.iter().position(|event| event.kind == kept);
+            self.events.remove(place.unwrap_or(0));
+        }
     }
 
     fn write(&self, problem: Option<String>) -> Result<(), BoundaryError> {
@@ -245,10 +234,9 @@ impl Watcher {
         Ok(status.write(&self.config.status)?)
     }
 
-    /// When the wanted ruleset cannot be built, or would open something, the last good one is kept
+    /// Has the turn. When the wanted ruleset cannot be built, or would open something, the last good one is kept
     /// in force; the failure is reported all the same, and the gate closes on it.
     fn check(&mut self, happened: &mut Vec<Event>) -> Result<(), BoundaryError> {
-        let _turn = lock::take(&self.config.status)?;
         let wanted = boundary::ruleset(&self.config);
         let (ruleset, mut failure) = match (wanted, &self.last) {
             (Ok(wanted), Some(last)) => match wanted.opens_beyond(last) {
@@ -290,7 +278,18 @@ impl Watcher {
     ) -> Result<(), BoundaryError> {
         // What was seen may have been done since we listened last.
         self.drain()?;
+        let heard = self.heard;
         boundary::load(ruleset)?;
+        let cause = match heard {
+            Some(heard) => Cause::Notice {
+                after: heard.elapsed(),
+            },
+            None => Cause::Look,
+        };
+        // The kernel tells of a change after it is in force, and before the next one: whose it was is known by now. What
+        // else is told here is looked at once more.
+        self.drain()?;
+        self.again = true;
         happened.push(match &self.last {
             Some(last) if last != ruleset => Event::Renewed {
                 hash: ruleset.hash(),
@@ -298,6 +297,7 @@ impl Watcher {
             _ => Event::Reasserted {
                 differences,
                 authors: std::mem::take(&mut self.authors),
+                cause,
             },
         });
         Ok(())
@@ -311,6 +311,35 @@ impl Watcher {
         let ruleset = boundary::ruleset(&config).ok()?;
         let differences = verify::verify(&ruleset).ok()?;
         differences.is_empty().then_some((config, ruleset))
+    }
+
+    /// What was changed without any difference to this table is said as well, but the same by the same program once a
+    /// minute: container engines do it all day.
+    fn look_elsewhere(&mut self, stands: bool, happened: &mut Vec<Event>) {
+        let authors = std::mem::take(&mut self.authors);
+        let places = std::mem::take(&mut self.places);
+        self.heard = None;
+        let mine = |place: &Place| {
+            let guard = place.table.strip_suffix(netlink::GUARD);
+            guard.unwrap_or(&place.table) == self.config.table
+        };
+        let others: Vec<Place> = places.into_iter().filter(|place| !mine(place)).collect();
+        if !stands || authors.is_empty() || others.is_empty() {
+            return;
+        }
+        let names: BTreeSet<&str> = authors.iter().map(|author| author.name.as_str()).collect();
+        let what = format!("{names:?} {others:?}");
+        self.elsewhere
+            .retain(|(_, said)| said.elapsed() < ELSEWHERE_AGAIN);
+        let known = self.elsewhere.iter().any(|(known, _)| *known == what);
+        if known || self.elsewhere.len() >= ELSEWHERE_MOST {
+            return;
+        }
+        self.elsewhere.push((what, Instant::now()));
+        happened.push(Event::Elsewhere {
+            authors,
+            places: others,
+        });
     }
 
     fn remember(&mut self, refused: &Refused) -> Result<(), BoundaryError> {
@@ -347,16 +376,4 @@ impl Watcher {
     fn hash(&self) -> String {
         self.last.as_ref().map(Ruleset::hash).unwrap_or_default()
     }
-}
-
-/// An error and its causes on one line.
-pub fn chain(error: &BoundaryError) -> String {
-    let mut text = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        text.push_str(": ");
-        text.push_str(&cause.to_string());
-        source = cause.source();
-    }
-    text
 }

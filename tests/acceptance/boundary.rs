@@ -6,12 +6,14 @@
 
 mod attempts;
 mod cookies;
+mod drift;
 mod flows;
 mod lab;
 mod lifecycle;
 mod loopback;
 mod named;
 mod openings;
+mod privileges;
 mod proof;
 mod redirection;
 mod sources;

@@ -172,11 +172,12 @@ fn message(kind: i32) -> u16 {
 }
 
 /// The first attribute of this type: length and type in host order, padded to four bytes.
-fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
-    const NESTED: u16 = 1 << 15;
+pub(super) fn attribute(mut bytes: &[u8], wanted: u16) -> Option<&[u8]> {
+    /// `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
+    const FLAGS: u16 = 3 << 14;
     while let [a, b, c, d, ..] = bytes {
         let len = usize::from(u16::from_ne_bytes([*a, *b]));
-        let kind = u16::from_ne_bytes([*c, *d]) & !NESTED;
+        let kind = u16::from_ne_bytes([*c, *d]) & !FLAGS;
         let value = bytes.get(4..len)?;
         if kind == wanted {
             return Some(value);

@@ -1,6 +1,8 @@
 //! Where everything refused on output ends: noted by uid, counted, and told at once.
 
-use super::{COUNTER_REFUSED, Chain, Elements, MARK_REFUSED, SET_REFUSED, Set, Term, rule};
+use super::{
+    COUNTER_REFUSED, Chain, Elements, MARK_REFUSED, SET_REFUSED, SET_REFUSED_SIZE, Set, Term, rule,
+};
 
 /// A reset or an ICMP error goes to the packet's *source*. `IPV6_FREEBIND` lets an unprivileged
 /// program send from any address, so without the look at the source a refusal would itself carry
@@ -30,6 +32,8 @@ pub(super) fn chain(mark: bool) -> Chain {
 pub(super) fn set() -> Set {
     Set {
         name: SET_REFUSED.into(),
-        elements: Elements::Dynamic { size: 65_535 },
+        elements: Elements::Dynamic {
+            size: SET_REFUSED_SIZE,
+        },
     }
 }

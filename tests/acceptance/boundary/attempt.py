@@ -233,9 +233,9 @@ def knock(address, port, count, protocol=0):
     return "reached"
 
 
-def hold(address, port):
+def hold(address, port, kind="tcp"):
     """Opens a flow, then uses it again when a line comes in."""
-    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock = socket.socket(family(address), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
     sock.settimeout(PATIENCE)
     sock.connect((address, int(port)))
     assert echo(sock) == "reached"
@@ -268,11 +268,13 @@ def orphan(address, port):
     return "sent"
 
 
-def inherit(address, port, uid):
+def inherit(address, port, uid, kind):
     """Root or another user opens the socket, the agent uses it."""
-    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock = socket.socket(family(address), socket.SOCK_STREAM if kind == "tcp" else socket.SOCK_DGRAM)
     os.setresgid(int(uid), int(uid), int(uid))
     os.setresuid(int(uid), int(uid), int(uid))
+    if kind == "udp":
+        return datagram(sock, b"attempt\n", (address, int(port)))
     sock.settimeout(PATIENCE)
     sock.connect((address, int(port)))
     return echo(sock)
@@ -343,6 +345,32 @@ def take(address, port):
         except OSError:
             pass
         client.close()
+
+
+def stay(address, port):
+    """Accepts one redirected connection after the other and echoes for as long as each asks."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    sock.bind((address, int(port)))
+    sock.listen(16)
+    print("listening", flush=True)
+    open_ones = []
+    while True:
+        ready, _, _ = select.select([sys.stdin, sock] + open_ones, [], [])
+        if sys.stdin in ready:
+            return "stopped"
+        for client in ready:
+            if client is sock:
+                open_ones.append(sock.accept()[0])
+                continue
+            try:
+                data = client.recv(4096)
+                client.sendall(data)
+            except OSError:
+                data = b""
+            if not data:
+                open_ones.remove(client)
+                client.close()
 
 
 def udp_from(address, port, source_port):

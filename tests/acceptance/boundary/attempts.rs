@@ -1,5 +1,6 @@
 //! New traffic: every kind of socket an agent can open.
 
+use tests::command::Program;
 use tests::wait;
 
 use super::lab::{AGENT, Attempt, GATE, HOST6, Lab, OTHER_AGENT, PEER4, PEER6, SUBORDINATE};
@@ -113,8 +114,11 @@ fn krn_02_link_local_addresses_with_their_scope() {
         wait::until_true("the link-local address is usable", || {
             lab.attempt(0, &words).outcome == "reached"
         });
-        let what = format!("{scope}: {address}");
-        open_then_shut(&lab, AGENT, &what, || lab.attempt(AGENT, &words));
+        for kind in ["tcp", "udp"] {
+            let words = [kind, address.as_str(), "443"];
+            let what = format!("{scope}: {words:?}");
+            open_then_shut(&lab, AGENT, &what, || lab.attempt(AGENT, &words));
+        }
     }
 }
 
@@ -225,6 +229,7 @@ fn krn_11_user_namespace_root() {
             ["tcp", PEER4, "443"],
             ["tcp", PEER6, "443"],
             ["udp", PEER4, "443"],
+            ["udp", PEER6, "443"],
         ] {
             open_then_shut(&lab, AGENT, &format!("{scope}: userns {words:?}"), || {
                 let mut all = lab.attempt_words(AGENT, &[]);
@@ -290,6 +295,55 @@ fn an_uncovered_subordinate_range_stops_apply_and_verify() {
     lab.boundary(&["verify"]).ok();
 }
 
+/// A program with a capability of its file (`ping`) is judged by its caller. One that is another user by its file is
+/// judged as that user: `no_new_privs` keeps it the agent.
+#[test]
+fn krn_18_helpers_with_file_capabilities_or_another_user() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        let helper = |name: &str| {
+            let path = lab.path(name);
+            std::fs::copy("/usr/bin/python3", &path).unwrap();
+            path.display().to_string()
+        };
+        let (capable, root) = (helper("capable"), helper("root"));
+        let program = Program::new("setcap").args(["cap_net_raw+ep", &capable]);
+        program.run().ok();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o4755);
+        std::fs::set_permissions(&root, mode).unwrap();
+        let run = |helper: &str, flag: bool, words: &[&str]| {
+            let mut all = lab.attempt_words(AGENT, &[]);
+            all.truncate(all.len() - 2);
+            all.extend(flag.then(|| "--no-new-privs".to_owned()));
+            all.push(helper.to_owned());
+            all.extend(lab.script(words).into_iter().skip(1));
+            Attempt::of(&lab.on_host(all).run())
+        };
+        for address in [PEER4, PEER6] {
+            let what = format!("{scope}: a raw socket to {address}");
+            open_then_shut(&lab, AGENT, &what, || {
+                run(&capable, false, &["raw", address])
+            });
+            // With the flag the file's capability is worth nothing.
+            let attempt = run(&capable, true, &["raw", address]);
+            assert_eq!(attempt.errno.as_deref(), Some("EPERM"), "{attempt:?}");
+
+            let words = ["tcp", address, "443"];
+            let what = format!("{scope}: a set-user-id program to {address}");
+            open_then_shut(&lab, AGENT, &what, || run(&root, true, &words));
+            // Root itself leaves in one scope and not in the other: so much depends on the flag.
+            let gained = run(&root, false, &words).outcome;
+            let expected = if scope == "agents" {
+                "reached"
+            } else {
+                "refused"
+            };
+            assert_eq!(gained, expected, "control: {scope}: {address}");
+            lab.settle();
+        }
+    }
+}
+
 /// A socket carries the uid of whoever opened it.
 #[test]
 fn krn_10_a_descriptor_inherited_across_the_drop() {
@@ -303,9 +357,12 @@ fn krn_10_a_descriptor_inherited_across_the_drop() {
             let what = format!("{scope}: descriptor of {opener} to {address}");
             let user = if opener == 0 { AGENT } else { opener };
             let user = user.to_string();
-            open_then_shut(&lab, opener, &what, || {
-                lab.attempt(opener, &["inherit", address, "443", &user])
-            });
+            for kind in ["tcp", "udp"] {
+                let words = ["inherit", address, "443", &user, kind];
+                open_then_shut(&lab, opener, &format!("{what} by {kind}"), || {
+                    lab.attempt(opener, &words)
+                });
+            }
         }
     }
 }

@@ -27,17 +27,22 @@ fn krn_07_tcp_opened_before_the_rules_were_loaded() {
         for address in [PEER4, PEER6] {
             let lab = Lab::new(scope);
             track(&lab);
-            let mut control = lab.start(AGENT, &["hold", address, "443"], "open");
-            control.say("again");
-            let attempt = control.finish();
-            assert_eq!(attempt.outcome, "reached", "control: {scope}: {attempt:?}");
-
-            let mut held = lab.start(AGENT, &["hold", address, "443"], "open");
+            // Datagrams have no connection to cut, and connection tracking calls their flow established all the same.
+            let words = ["tcp", "udp"].map(|kind| ["hold", address, "443", kind]);
+            for words in &words {
+                let mut control = lab.start(AGENT, words, "open");
+                control.say("again");
+                let attempt = control.finish();
+                assert_eq!(attempt.outcome, "reached", "control: {scope}: {attempt:?}");
+            }
+            let held = words.map(|words| lab.start(AGENT, &words, "open"));
             lab.shut();
             let before = lab.received();
-            held.say("again");
-            let attempt = held.finish();
-            assert_eq!(attempt.outcome, "refused", "{scope}: {attempt:?}");
+            for mut held in held {
+                held.say("again");
+                let attempt = held.finish();
+                assert_eq!(attempt.outcome, "refused", "{scope}: {attempt:?}");
+            }
             assert_eq!(lab.received(), before, "{scope} {address}");
         }
     }
@@ -167,6 +172,8 @@ fn krn_26_forwarded_traffic_of_containers() {
         wait::until_true("control: the container reaches the peer", || {
             dial(&words).contains("reached")
         });
+        let datagram = dial(&["udp", address, "443"]);
+        assert!(datagram.contains("reached"), "control: {datagram}");
         lab.settle();
         lab.shut();
         let (before, forwarded) = (lab.received(), lab.total("forwarded"));

@@ -241,6 +241,10 @@ impl Lab {
             ] {
                 all.push(word.to_owned());
             }
+            // As every agent is started. Words alone begin something that may need a set-user-id helper.
+            if !words.is_empty() {
+                all.push("--no-new-privs".to_owned());
+            }
         }
         all.extend(self.script(words));
         all
@@ -287,6 +291,23 @@ impl Lab {
             });
             inside.join().unwrap()
         })
+    }
+
+    /// Like the programs that are started on this host: its network and its account files. For a thread that ends with
+    /// what it does.
+    pub(super) fn enter(&self) -> impl FnOnce() + Send + 'static {
+        let network = std::fs::File::open(format!("/run/netns/{}", self.host.name())).unwrap();
+        let accounts = self.path("etc");
+        move || {
+            use nix::mount::{MsFlags, mount};
+            use nix::sched::CloneFlags;
+            nix::sched::setns(network, CloneFlags::CLONE_NEWNET).unwrap();
+            nix::sched::unshare(CloneFlags::CLONE_NEWNS).unwrap();
+            let none = None::<&str>;
+            let private = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
+            mount(none, "/", none, private, none).unwrap();
+            mount(Some(&accounts), "/etc", none, MsFlags::MS_BIND, none).unwrap();
+        }
     }
 
     /// Packets of this family that reached the peer so far.

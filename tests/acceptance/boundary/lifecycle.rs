@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use tests::wait;
 
-use super::lab::{AGENT, GATE, Lab, PEER4, Running, SUBORDINATE, status};
+use super::lab::{AGENT, GATE, Lab, PEER4, PEER6, Running, SUBORDINATE, status};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 const TABLE: [&str; 2] = ["inet", "portcullis-lab"];
@@ -350,8 +350,10 @@ fn counters_name_users() {
 fn krn_28_uid_drift() {
     let lab = Lab::new("guest");
     lab.shut();
-    let words = ["tcp", PEER4, "443"];
-    assert_eq!(lab.attempt(GATE, &words).outcome, "reached", "control");
+    let both = [PEER4, PEER6].map(|address| ["tcp", address, "443"]);
+    for words in &both {
+        assert_eq!(lab.attempt(GATE, words).outcome, "reached", "control");
+    }
     let passwd = std::fs::read_to_string(lab.path("etc/passwd")).unwrap();
     let drifted = passwd.replace("lab-gate:x:61900", "lab-gate:x:61910");
     std::fs::write(lab.path("etc/passwd"), drifted).unwrap();
@@ -360,12 +362,35 @@ fn krn_28_uid_drift() {
     let expected = "changed: rule output/\"the gate leaves and marks its flows\"";
     assert!(finished.stdout.contains(expected), "{}", finished.shown());
     lab.shut();
-    assert_eq!(
-        lab.attempt(GATE, &words).outcome,
-        "refused",
-        "the old uid is an agent like any"
-    );
-    assert_eq!(lab.attempt(61_910, &words).outcome, "reached");
+    for words in &both {
+        assert_eq!(
+            lab.attempt(GATE, words).outcome,
+            "refused",
+            "the old uid is an agent like any"
+        );
+        assert_eq!(lab.attempt(61_910, words).outcome, "reached");
+    }
+}
+
+/// In scope `agents` the accounts say who is shut: a gate with an agent's uid is no gate, and the rules stay.
+#[test]
+fn krn_28_a_gate_with_an_agents_uid_loads_nothing() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let passwd = std::fs::read_to_string(lab.path("etc/passwd")).unwrap();
+    let drifted = passwd.replace("lab-gate:x:61900", &format!("lab-gate:x:{AGENT}"));
+    assert_ne!(drifted, passwd);
+    std::fs::write(lab.path("etc/passwd"), drifted).unwrap();
+    for verb in ["apply", "verify"] {
+        let finished = lab.boundary(&[verb]);
+        assert_eq!(finished.code(), 2, "{}", finished.shown());
+        assert!(finished.stderr.contains("hint:"), "{}", finished.shown());
+    }
+    for address in [PEER4, PEER6] {
+        let words = ["tcp", address, "443"];
+        assert_eq!(lab.attempt(AGENT, &words).outcome, "refused", "{address}");
+        assert_eq!(lab.attempt(GATE, &words).outcome, "reached", "{address}");
+    }
 }
 
 /// An interrupted replacement leaves its guard, which refuses; the next apply takes it away.

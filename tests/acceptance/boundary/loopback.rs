@@ -56,15 +56,21 @@ fn krn_05_dns_tunnelling_through_a_local_resolver() {
         let lab = Lab::new(scope);
         for address in ["127.0.0.53", "::1"] {
             let _resolver = lab.start(0, &["answer", address, "53"], "listening");
-            lab.open();
-            let open = lab.attempt(AGENT, &["dns", address, "53"]);
-            assert_eq!(open.outcome, "reached", "control: {scope}: {open:?}");
-            lab.shut();
-            let shut = lab.attempt(AGENT, &["dns", address, "53"]);
-            assert_eq!(shut.outcome, "refused", "{scope}: {shut:?}");
-            // What the gate itself asks may answer.
-            let gate = lab.attempt(GATE, &["dns", address, "53"]);
-            assert_eq!(gate.outcome, "reached", "{scope}: {gate:?}");
+            let _by_tcp = lab.start(0, &["listen", address, "53"], "listening");
+            for kind in ["dns", "tcp"] {
+                let words = [kind, address, "53"];
+                lab.open();
+                let open = lab.attempt(AGENT, &words);
+                assert_eq!(open.outcome, "reached", "control: {scope}: {open:?}");
+                lab.shut();
+                let refused = lab.refused(AGENT);
+                let shut = lab.attempt(AGENT, &words);
+                assert_eq!(shut.outcome, "refused", "{scope}: {words:?}: {shut:?}");
+                assert!(lab.refused(AGENT) > refused, "{scope}: {words:?}");
+                // What the gate itself asks may answer.
+                let gate = lab.attempt(GATE, &words);
+                assert_eq!(gate.outcome, "reached", "{scope}: {words:?}: {gate:?}");
+            }
         }
     }
 }

@@ -18,7 +18,9 @@ fn good() -> Status {
     status.events.push(Noted {
         at: "2026-12-01T08:00:00Z".into(),
         boottime_ms: status.boottime_ms,
-        kind: "standing".into(),
+        kind: "reasserted".into(),
+        cause: Some("notice".into()),
+        after_ms: Some(9),
         text: "ruleset 9b1d stands".into(),
     });
     status
@@ -62,8 +64,7 @@ fn what_the_boundary_writes_the_policy_room_reads() {
 #[test]
 fn both_judgements_agree() {
     type Change = fn(&mut Status);
-    let changes: [(&str, Change); 7] = [
-        ("good", |_| ()),
+    let changes: [(&str, Change); 6] = [
         ("not ok", |status| status.ok = false),
         ("another boot", |status| status.boot_id = "other".into()),
         ("another namespace", |status| status.netns = 1),
@@ -77,8 +78,42 @@ fn both_judgements_agree() {
         let mut status = good();
         change(&mut status);
         let text = serde_json::to_string(&status).unwrap();
-        let judged = judge(&text, &here(), FRESH_MS).is_ok();
-        assert_eq!(judged, status.weakness().unwrap().is_none(), "{what}");
-        assert_eq!(judged, what == "good", "{what}");
+        assert!(status.weakness().unwrap().is_some(), "{what}");
+        assert!(judge(&text, &here(), FRESH_MS).is_err(), "{what}");
     }
+    assert_eq!(good().weakness().unwrap(), None, "control");
+}
+
+/// And at the same millisecond, before and after the reader's.
+#[test]
+fn both_judgements_end_at_the_same_age() {
+    let (mut accepted, mut refused) = (0, 0);
+    for apart in [0, 1, 999, 4_999, 5_000, 5_001, 6_000, 60_000] {
+        for later in [false, true] {
+            let here = Here {
+                boottime_ms: 100_000,
+                ..here()
+            };
+            let status = Status {
+                boottime_ms: if later {
+                    here.boottime_ms + apart
+                } else {
+                    here.boottime_ms - apart
+                },
+                ..good()
+            };
+            let text = serde_json::to_string(&status).unwrap();
+            let judged = judge(&text, &here, FRESH_MS).is_ok();
+            let theirs = status::Here {
+                boot_id: here.boot_id.clone(),
+                netns: here.netns,
+                boottime_ms: here.boottime_ms,
+            };
+            let weakness = status.weakness_here(&theirs);
+            assert_eq!(judged, weakness.is_none(), "{apart} {later}: {weakness:?}");
+            assert_eq!(judged, apart <= FRESH_MS, "{apart} {later}: {weakness:?}");
+            *(if judged { &mut accepted } else { &mut refused }) += 1;
+        }
+    }
+    assert_eq!((accepted, refused), (10, 6));
 }

@@ -97,6 +97,39 @@ fn flows_and_questions_go_to_the_gate_and_nowhere_else() {
     }
 }
 
+/// Only what is older than the rules is cut; what the rules led to the gate goes on when they are loaded again.
+#[test]
+fn a_led_flow_outlives_a_load_and_an_older_one_does_not() {
+    let lab = lab("agents", "");
+    for (peer, address) in [(PEER4, "127.0.0.1"), (PEER6, "::1")] {
+        lab.write_config("agents", BOTH);
+        lab.open();
+        let _gate = lab.start(GATE, &["stay", address, REDIRECT], "listening");
+        let mut older = lab.start(AGENT, &["hold", peer, "443"], "open");
+        let cut = |reason: &str| {
+            let exception = format!(
+                "[[exception]]\nuser = \"lab-monitor\"\ndestination = \"192.0.2.2:80\"\n\
+                 reason = \"{reason}\"\nexpires = \"2999-01-01T00:00:00Z\"\n"
+            );
+            lab.write_config("agents", &format!("{BOTH}{exception}"));
+            let applied = lab.boundary(&["apply", "--json"]).ok().stdout;
+            let applied: serde_json::Value = serde_json::from_str(&applied).unwrap();
+            assert_eq!(applied["changed"], true, "{applied}");
+            applied["connections_closed"].as_u64().unwrap()
+        };
+        assert_eq!(cut("first"), 1, "control: {peer}");
+        older.say("again");
+        assert_ne!(older.finish().outcome, "reached", "control: {peer}");
+
+        let mut led = lab.start(AGENT, &["hold", peer, "443"], "open");
+        let before = lab.received();
+        assert_eq!(cut("second"), 0, "{peer}");
+        led.say("again");
+        assert_eq!(led.finish().outcome, "reached", "{peer}");
+        assert_eq!(lab.received(), before, "{peer}");
+    }
+}
+
 /// A direct dial would show the gate its own address as the place that was meant.
 #[test]
 fn nobody_dials_the_redirect_or_resolver_port_directly() {

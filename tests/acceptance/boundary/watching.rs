@@ -53,8 +53,21 @@ fn what_root_does_is_put_back_and_its_program_is_named() {
             assert!(refused(&lab), "{scope}: after {line}");
         }
         // iptables speaks of tables of its own: nothing of ours is lost or overruled.
+        for (line, place) in [
+            ("iptables-nft -I OUTPUT -j ACCEPT", "table ip filter"),
+            ("ip6tables-nft -I OUTPUT -j ACCEPT", "table ip6 filter"),
+            (
+                "iptables-nft -t mangle -I OUTPUT -j ACCEPT",
+                "table ip mangle",
+            ),
+        ] {
+            root(&lab, line);
+            let told = watch.until("; the boundary stands");
+            assert!(told.contains("tables-nft (pid "), "{line}: {told}");
+            assert!(told.contains(place), "{line}: {told}");
+            assert!(refused(&lab), "{scope}: after {line}");
+        }
         for line in [
-            "iptables-nft -I OUTPUT -j ACCEPT",
             "iptables-nft -F",
             "ip6tables-nft -F",
             "iptables-nft -P OUTPUT ACCEPT",
@@ -70,6 +83,15 @@ fn what_root_does_is_put_back_and_its_program_is_named() {
             kinds.iter().filter(|kind| **kind == "reasserted").count() >= 4,
             "{events:?}"
         );
+        // Each says what made the watcher look; a look that was due in that very moment may have been first.
+        for event in events.iter().filter(|event| event.kind == "reasserted") {
+            let noticed = match event.cause.as_deref() {
+                Some("notice") => true,
+                Some("look") => false,
+                _ => panic!("{event:?}"),
+            };
+            assert_eq!(event.after_ms.is_some(), noticed, "{event:?}");
+        }
         // Its successor knows of them.
         drop(watch);
         let _watch = Running::start(lab.boundary_program(&["watch"]), "stands");
@@ -347,4 +369,39 @@ fn verify_names_a_rule_that_was_moved() {
         "{}",
         finished.shown()
     );
+}
+
+/// Whoever can be many users can fill the list; what is refused beyond it is refused, counted, and said to be unnamed.
+#[test]
+fn a_full_list_of_refused_users_is_said() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    assert_eq!(lab.counters()["users_full"], false, "control");
+    let monitor = Running::start(lab.boundary_program(&["monitor"]), "listening");
+    let size = nftables::ruleset::SET_REFUSED_SIZE;
+    let users: Vec<String> = (1_000_000..1_000_000 + size)
+        .map(|uid| uid.to_string())
+        .collect();
+    lab.host.nft(&format!(
+        "add element inet {TABLE} refused_uids {{ {} }}\n",
+        users.join(", ")
+    ));
+    monitor.until("the kernel's list of refused users is full with 65,535");
+    assert!(refused(&lab));
+    let counters = lab.counters();
+    assert_eq!(counters["users_full"], true);
+    let users = counters["users"].as_array().unwrap();
+    let named = users.iter().any(|user| user["uid"] == AGENT);
+    assert!(!named, "there is no room for it");
+    let totals = counters["totals"].as_array().unwrap();
+    let total = totals.iter().find(|total| total["name"] == "refused");
+    assert_eq!(total.unwrap()["packets"], 1, "counted in total");
+    let text = lab.boundary(&["counters"]).ok().stdout;
+    assert!(text.contains("is full with 65,535"), "{}", text.len());
+    // The next load begins anew.
+    lab.nft(&["flush", "chain", "inet", TABLE, "output"]).ok();
+    lab.shut();
+    assert!(refused(&lab));
+    assert_eq!(lab.counters()["users_full"], false);
+    assert!(lab.refused(AGENT) > 0);
 }

@@ -1,0 +1,161 @@
+//! Each kind of drift is heard from the kernel, and not found by the look that comes every second: here that look comes
+//! once an hour.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nftables::config::Config;
+use nftables::watch;
+use tests::wait;
+
+use super::lab::{AGENT, Lab, PEER4, PEER6};
+
+const LED: &str = "[redirect]\nport = 3129\n[resolver]\nport = 3153\n";
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The watcher as a thread, as `portcullis-boundary watch` runs it but for the time between its looks.
+struct Patient {
+    told: Receiver<Told>,
+    over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Told {
+    kind: &'static str,
+    cause: Option<&'static str>,
+    text: String,
+}
+
+impl Patient {
+    fn start(lab: &Lab) -> Self {
+        let config = Config::load(&lab.path("boundary.toml")).unwrap();
+        let (sender, told) = mpsc::channel();
+        let over = Arc::new(AtomicBool::new(false));
+        let (enter, stop) = (lab.enter(), Arc::clone(&over));
+        let thread = thread::spawn(move || {
+            enter();
+            let tell = |event: &watch::Event| {
+                let told = Told {
+                    kind: event.kind(),
+                    cause: event.cause().map(watch::Cause::as_str),
+                    text: event.text(),
+                };
+                // The test may have what it wanted.
+                let _over = sender.send(told);
+            };
+            watch::run_every(HOUR, &config, || stop.load(Ordering::SeqCst), tell).unwrap();
+        });
+        let patient = Self {
+            told,
+            over,
+            thread: Some(thread),
+        };
+        patient.until("standing");
+        patient
+    }
+
+    #[track_caller]
+    fn until(&self, kind: &str) -> Told {
+        let mut seen = Vec::new();
+        loop {
+            match self.told.recv_timeout(wait::PATIENCE) {
+                Ok(told) if told.kind == kind => return told,
+                Ok(told) => seen.push(told),
+                Err(error) => panic!("{error} waiting for {kind}, saw {seen:#?}"),
+            }
+        }
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        self.over.store(true, Ordering::SeqCst);
+        let thread = self.thread.take().map(JoinHandle::join);
+        if !thread::panicking() {
+            thread.unwrap().unwrap();
+        }
+    }
+}
+
+/// A firewall manager's restart: everything goes, its own table comes.
+const MANAGER: &str = "printf 'flush ruleset\ntable inet manager { chain out { type filter hook output priority 0; \
+                       ct state established accept; }\n}\n' | nft -f -";
+
+/// What root may do, by kinds: all at once, a table, a chain, a rule more or less, a policy, an element, a set, a flag,
+/// a route, a routing rule.
+fn kinds(scope: &str) -> Vec<&'static str> {
+    let mut kinds = vec![
+        "nft flush ruleset",
+        MANAGER,
+        "nft delete table inet portcullis-lab",
+        "nft flush table inet portcullis-lab",
+        "nft flush chain inet portcullis-lab output",
+        "nft insert rule inet portcullis-lab output accept",
+        "nft add rule inet portcullis-lab output counter",
+        "nft add chain inet portcullis-lab another '{ type filter hook output priority -1; }'",
+        "nft add table inet portcullis-lab '{ flags dormant; }'",
+        "nft flush chain inet portcullis-lab redirection",
+        "ip -4 rule del priority 33000",
+        "ip -6 rule del priority 33000",
+        "for table in $(ip -4 rule | sed -n 's/^33000:.*lookup //p' | sort -u); do ip -4 route flush table $table; done",
+        "for table in $(ip -6 rule | sed -n 's/^33000:.*lookup //p' | sort -u); do ip -6 route flush table $table; done",
+        "ip link set lo down",
+    ];
+    match scope {
+        "agents" => kinds.extend([
+            "nft flush set inet portcullis-lab agents",
+            "nft add element inet portcullis-lab agents '{ 5 }'",
+        ]),
+        _ => kinds.extend([
+            "nft chain inet portcullis-lab output '{ policy accept; }'",
+            "nft chain inet portcullis-lab forward '{ policy accept; }'",
+            "nft flush chain inet portcullis-lab input",
+        ]),
+    }
+    kinds
+}
+
+fn root(lab: &Lab, line: &str) {
+    let words = ["sh", "-ec", line].map(str::to_owned);
+    lab.on_host(words).run().ok();
+}
+
+#[test]
+fn every_kind_of_drift_is_put_back_on_the_kernels_word() {
+    thread::scope(|threads| {
+        for scope in ["agents", "guest"] {
+            threads.spawn(move || drift(scope));
+        }
+    });
+}
+
+fn drift(scope: &str) {
+    let lab = Lab::new(scope);
+    lab.write_config(scope, LED);
+    lab.shut();
+    for line in kinds(scope) {
+        root(&lab, line);
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "control: {line}: {}", finished.shown());
+        lab.shut();
+    }
+    let watcher = Patient::start(&lab);
+    for line in kinds(scope) {
+        root(&lab, line);
+        let told = watcher.until("reasserted");
+        assert_eq!(told.cause, Some("notice"), "{scope}: {line}: {told:?}");
+        wait::until_true("the rules stand", || lab.boundary(&["verify"]).code() == 0);
+        for (what, peer) in [("udp", PEER4), ("udp", PEER6)] {
+            let attempt = lab.attempt(AGENT, &[what, peer, "443"]);
+            assert_eq!(attempt.outcome, "refused", "{scope}: {line}: {attempt:?}");
+        }
+    }
+    // What is no drift is said, and nothing is put back for it.
+    root(&lab, "iptables-nft -I OUTPUT -j ACCEPT");
+    let told = watcher.until("elsewhere");
+    assert!(told.text.contains("table ip filter"), "{told:?}");
+}

@@ -1,0 +1,132 @@
+//! Agents' processes have `no_new_privs`, and `verify` names those that have not.
+
+use tests::command::Program;
+use tests::wait;
+
+use super::lab::{AGENT, GATE, Lab, MONITOR, OTHER_AGENT, Running, SUBORDINATE};
+
+/// A program that stays, as this user.
+fn stays(lab: &Lab, uid: u32, flag: bool) -> Running {
+    let mut words = vec!["setpriv".to_owned(), "--clear-groups".to_owned()];
+    words.extend([format!("--reuid={uid}"), format!("--regid={uid}")]);
+    if flag {
+        words.push("--no-new-privs".to_owned());
+    }
+    words.extend(["sh", "-c", "echo running; read -r line"].map(str::to_owned));
+    Running::start(lab.on_host(words), "running")
+}
+
+#[test]
+fn verify_names_agents_that_may_gain_rights() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    for (uid, name) in [
+        (OTHER_AGENT, "lab-other"),
+        (SUBORDINATE + 7, "subordinate of lab-agent"),
+    ] {
+        let running = stays(&lab, uid, true);
+        lab.boundary(&["verify"]).ok();
+        drop(running);
+
+        let running = stays(&lab, uid, false);
+        let finished = lab.boundary(&["verify"]);
+        assert_eq!(finished.code(), 1, "{}", finished.shown());
+        let pid = running.pid();
+        let expected =
+            format!("able: process {pid} (sh) of uid {uid} ({name}): no_new_privs is not set");
+        assert!(
+            finished.stdout.contains(&expected),
+            "{expected}: {}",
+            finished.shown()
+        );
+        let remedy = format!("kill {pid}");
+        assert!(finished.stdout.contains("hint: "), "{}", finished.shown());
+        assert!(
+            finished.stdout.contains("NoNewPrivileges=yes"),
+            "{}",
+            finished.shown()
+        );
+        assert!(finished.stdout.contains(&remedy), "{}", finished.shown());
+        assert!(
+            !finished.stderr.contains("apply puts"),
+            "{}",
+            finished.shown()
+        );
+        let json = lab.boundary(&["verify", "--json"]).stdout;
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(json["ok"], false, "{json}");
+        assert_eq!(json["differences"][0]["kind"], "able", "{json}");
+        // The rules themselves stand, and are not in doubt for it.
+        assert_eq!(json["differences"].as_array().unwrap().len(), 1, "{json}");
+        drop(running);
+        lab.boundary(&["verify"]).ok();
+    }
+}
+
+/// Nobody else needs the flag: the host's users, the gate, and those whose ids are there for runs.
+#[test]
+fn verify_leaves_everybody_else_their_rights() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let _others: Vec<Running> = [0, GATE, MONITOR, AGENT]
+        .into_iter()
+        .map(|uid| stays(&lab, uid, false))
+        .collect();
+    // An agent's in another network: these rules do not see it, and it has no way to theirs.
+    let elsewhere = Lab::new("agents");
+    let _there = stays(&elsewhere, OTHER_AGENT, false);
+    lab.boundary(&["verify"]).ok();
+    elsewhere.shut();
+    assert_eq!(elsewhere.boundary(&["verify"]).code(), 1, "control");
+}
+
+/// The flag is each thread's own.
+#[test]
+fn verify_looks_at_every_thread() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let script = "\
+import ctypes, sys, threading
+libc = ctypes.CDLL(None)
+ready, over = threading.Event(), threading.Event()
+def work():
+    ready.set()
+    over.wait()
+# The first thread sets the flag (PR_SET_NO_NEW_PRIVS) after it made the second.
+threading.Thread(target=work, daemon=True).start()
+ready.wait()
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+print('running', flush=True)
+sys.stdin.readline()
+";
+    let mut words = vec!["setpriv".to_owned(), "--clear-groups".to_owned()];
+    words.extend([
+        format!("--reuid={OTHER_AGENT}"),
+        format!("--regid={OTHER_AGENT}"),
+    ]);
+    words.extend(["python3", "-c", script].map(str::to_owned));
+    let running = Running::start(lab.on_host(words), "running");
+    let text = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
+    assert!(text.contains("NoNewPrivs:\t1"), "control: {text}");
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    let expected = format!("process {} (python3)", running.pid());
+    assert!(finished.stdout.contains(&expected), "{}", finished.shown());
+}
+
+/// A set-user-id program that an agent runs has another uid in force, and the agent's beside it.
+#[test]
+fn verify_names_what_an_agent_runs_as_somebody_else() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let words = ["setpriv", "--clear-groups"].map(str::to_owned).into_iter();
+    let ids = [format!("--ruid={OTHER_AGENT}"), "--euid=0".to_owned()];
+    let rest = ["sh", "-pc", "echo running; read -r line"].map(str::to_owned);
+    let program: Program = lab.on_host(words.chain(ids).chain(rest));
+    let running = Running::start(program, "running");
+    wait::until_true("verify names it", || {
+        let finished = lab.boundary(&["verify"]);
+        let expected = format!("process {} (sh) of uid {OTHER_AGENT}", running.pid());
+        finished.code() == 1 && finished.stdout.contains(&expected)
+    });
+}
