@@ -127,7 +127,8 @@ impl Watcher {
             return Ok(false);
         }
         self.neighbours = None;
-        let me = std::process::id();
+        // The kernel names the thread that asked.
+        let me = nix::unistd::gettid().as_raw().cast_unsigned();
         for change in changes {
             // Routes have no author; ours are followed by a look that finds nothing.
             if change
