@@ -59,6 +59,8 @@ pub struct Settings {
     pub stream_window: u32,
     pub connection_window: u32,
     pub rates: Rates,
+    /// Answers of the resolver that are kept.
+    pub dns_cache: usize,
     /// How many upstreams' protocols are remembered, and for how long.
     pub protocols: usize,
     pub protocols_timeout: Duration,
@@ -80,6 +82,7 @@ impl Settings {
             stream_window: limits.stream_window_bytes,
             connection_window: limits.connection_window_bytes,
             rates: connection::rates(limits),
+            dns_cache: limits.dns_cache,
             protocols: limits.protocols,
             protocols_timeout: limits.protocols_timeout,
             board,
@@ -169,7 +172,7 @@ impl Upstream {
     ) -> Self {
         let pool = Arc::new(Pool::new(settings.pool_idle, settings.pool_idle_timeout));
         Self {
-            resolver: Resolver::system(),
+            resolver: Resolver::system(settings.dns_cache),
             verifiers: Verifiers::new(provider),
             known: Known::new(settings.protocols, settings.protocols_timeout),
             settings,

@@ -359,7 +359,7 @@ fn attacks() -> BTreeMap<String, BTreeSet<String>> {
                 let test = signature.split("fn ").nth(1).unwrap();
                 let test = test.split('(').next().unwrap();
                 let mut above = lines[at + 1..].iter().take_while(|line| *line != signature);
-                let is_test = above.any(|line| line.ends_with("test]"));
+                let is_test = above.any(|line| line.starts_with("#[") && line.contains("test"));
                 assert!(is_test, "{path}: {test} is no test");
                 for id in ids.split(", ") {
                     let tests = shown.entry(id.to_owned()).or_default();

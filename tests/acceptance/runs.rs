@@ -142,7 +142,7 @@ fn a_lease_that_nobody_extends_ends_the_run() {
     let world = World::new();
     let uid = host::uid();
     let control = world.control();
-    let body = |name: &str| grant(name, 1, uid, 1, 2);
+    let body = |name: &str| grant(name, 1, uid, 1, 5);
     let short = control
         .call("PUT", "/v1/runs/short", Some(&body("short")))
         .ok();

@@ -64,6 +64,9 @@ pub struct Limits {
     /// `idle_frames_per_second` (4000): HTTP/2 frames that carry nothing (PING, PRIORITY, empty DATA,
     /// tiny WINDOW_UPDATE; SETTINGS counts as 20) in a second.
     pub idle_frames_per_second: u32,
+    /// `dns_cache` (1024): look-ups of upstreams' names whose answers are kept, each for as long as it
+    /// says and no longer than five minutes.
+    pub dns_cache: usize,
     /// `protocols` (1024): upstreams of which it is remembered whether they speak HTTP/2.
     pub protocols: usize,
     /// `protocols_seconds` (600): for how long.
@@ -101,6 +104,7 @@ impl Default for Limits {
             connection_window_bytes: 2 * 1024 * 1024,
             resets_per_second: 200,
             idle_frames_per_second: 4000,
+            dns_cache: 1024,
             protocols: 1024,
             protocols_timeout: Duration::from_secs(600),
             drain: Duration::from_secs(2),
@@ -236,6 +240,7 @@ impl Limits {
         ] {
             small(&mut section, key, 1, 1 << 20, into);
         }
+        count(&mut section, "dns_cache", 0, 1 << 20, &mut limits.dns_cache);
         count(&mut section, "protocols", 1, 1 << 20, &mut limits.protocols);
         seconds(
             &mut section,

@@ -3,6 +3,7 @@
 //! cannot become another one.
 
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::{LookupIpStrategy, ResolverOpts};
@@ -26,11 +27,11 @@ impl std::fmt::Debug for Resolver {
 }
 
 impl Resolver {
-    /// Reads `/etc/resolv.conf`. A machine without a usable one gets a resolver that answers every
+    /// Reads `/etc/resolv.conf`; at most `kept` answers are remembered. A machine without a usable one gets a resolver that answers every
     /// lookup with an error: services with a fixed address still work.
-    pub(super) fn system() -> Self {
+    pub(super) fn system(kept: usize) -> Self {
         let built = TokioResolver::builder_tokio().and_then(|mut builder| {
-            set(builder.options_mut());
+            set(builder.options_mut(), kept);
             builder.build()
         });
         match built {
@@ -66,10 +67,17 @@ impl Resolver {
     }
 }
 
-/// How the resolver asks: both families, and not for long.
-fn set(options: &mut ResolverOpts) {
+/// However long an answer may be kept by its own words.
+const KEPT_FOR: Duration = Duration::from_secs(300);
+const ABSENCE_KEPT_FOR: Duration = Duration::from_secs(10);
+
+/// How the resolver asks: both families, and not for long. What it hears is kept within bounds.
+fn set(options: &mut ResolverOpts, kept: usize) {
+    options.cache_size = u64::try_from(kept).unwrap_or(u64::MAX);
+    options.positive_max_ttl = Some(KEPT_FOR);
+    options.negative_max_ttl = Some(ABSENCE_KEPT_FOR);
     options.ip_strategy = LookupIpStrategy::Ipv4AndIpv6;
-    options.timeout = std::time::Duration::from_secs(3);
+    options.timeout = Duration::from_secs(3);
     options.attempts = 2;
 }
 

@@ -3,7 +3,6 @@
 #![allow(clippy::disallowed_methods, reason = "a resolver is a datagram server")]
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use hickory_resolver::config::{ConnectionConfig, NameServerConfig, ResolverConfig};
 use hickory_resolver::net::runtime::TokioRuntimeProvider;
@@ -63,7 +62,7 @@ async fn resolver(says: Vec<Says>) -> (Resolver, Asked) {
     let one = NameServerConfig::new(server.ip(), true, connections.to_vec());
     let config = ResolverConfig::from_parts(None, vec![], vec![one]);
     let mut builder = TokioResolver::builder_with_config(config, TokioRuntimeProvider::default());
-    set(builder.options_mut());
+    set(builder.options_mut(), 8);
     builder.options_mut().timeout = Duration::from_millis(300);
     let inner = Some(builder.build().unwrap());
     (Resolver { inner }, asked)
