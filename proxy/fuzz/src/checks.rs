@@ -17,6 +17,7 @@ mod receive_pack;
 mod scrub;
 mod store;
 mod strip;
+mod token;
 
 pub(crate) use self::audit::check as audit;
 pub(crate) use self::authority::check as authority;
@@ -32,6 +33,7 @@ pub(crate) use self::receive_pack::check as receive_pack;
 pub(crate) use self::scrub::check as scrub;
 pub(crate) use self::store::check as store;
 pub(crate) use self::strip::check as strip;
+pub(crate) use self::token::check as token;
 
 #[cfg(test)]
 mod tests;

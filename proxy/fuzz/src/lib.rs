@@ -56,6 +56,11 @@ mod store {
     pub(crate) mod entry;
 }
 
+#[path = "../../src/token"]
+mod token {
+    pub(crate) mod reading;
+}
+
 #[path = "../../src/tunnel"]
 mod tunnel {
     pub(crate) mod hello;
@@ -78,6 +83,7 @@ macro_rules! targets {
 
 targets! {
     audit authority control dns frames head hello path peek policy receive_pack scrub store strip
+    token
 }
 
 /// The relay's end of DNS holds what the gate's does.

@@ -3,7 +3,7 @@ use std::path::Path;
 
 type Check = fn(&[u8]);
 
-const CHECKS: [(&str, Check); 14] = [
+const CHECKS: [(&str, Check); 15] = [
     ("audit", super::audit),
     ("authority", super::authority),
     ("control", super::control),
@@ -18,6 +18,7 @@ const CHECKS: [(&str, Check); 14] = [
     ("scrub", super::scrub),
     ("store", super::store),
     ("strip", super::strip),
+    ("token", super::token),
 ];
 
 fn names(folder: &Path) -> BTreeSet<String> {
