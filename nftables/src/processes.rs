@@ -3,7 +3,8 @@
 //! Rules judge a uid, and a set-user-id file gives its caller another one, which may be let out. So every
 //! process of an agent's uid has `no_new_privs` (`NoNewPrivileges=yes` of a unit, `setpriv
 //! --no-new-privs`; runs have it). Looked at are the processes of this network namespace: what these rules
-//! see nothing of, they do not let out. In scope `guest` nobody is listed as an agent.
+//! see nothing of, they do not let out. Nor is whatever runs in a user namespace of its own: there a set-user-id file
+//! gives no uid but one of that namespace's, which are the agent's. In scope `guest` nobody is listed as an agent.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -69,7 +70,7 @@ impl Process {
 }
 
 fn look(proc: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
-    let here = namespace(&proc.join("self"));
+    let here = namespaces(&proc.join("self"));
     let numbers = |directory: &Path| -> Vec<u32> {
         let entries = fs::read_dir(directory).into_iter().flatten().flatten();
         entries
@@ -89,9 +90,10 @@ fn look(proc: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
             });
         let Some((uid, name)) = able else { continue };
         // Where it is cannot be told without privilege: then it counts.
-        if let (Some(here), Some(there)) = (here, namespace(&directory))
-            && here != there
-        {
+        let elsewhere = here.iter().zip(namespaces(&directory)).any(
+            |(here, there)| matches!((here, there), (Some(here), Some(there)) if *here != there),
+        );
+        if elsewhere {
             continue;
         }
         let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
@@ -105,11 +107,12 @@ fn look(proc: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
     found
 }
 
-/// Its network namespace.
-fn namespace(directory: &Path) -> Option<u64> {
-    fs::metadata(directory.join("ns/net"))
-        .ok()
-        .map(|found| found.ino())
+/// Its network namespace, and its user namespace.
+fn namespaces(directory: &Path) -> [Option<u64>; 2] {
+    ["ns/net", "ns/user"].map(|name| {
+        let found = fs::metadata(directory.join(name)).ok();
+        found.map(|found| found.ino())
+    })
 }
 
 /// The agent's uid and the program's name, when this status of a thread says that it can gain rights. Any of its four

@@ -72,6 +72,14 @@ fn verify_leaves_everybody_else_their_rights() {
         .into_iter()
         .map(|uid| stays(&lab, uid, false))
         .collect();
+    // In a user namespace of its own an agent becomes nobody outside.
+    let mut words = vec!["setpriv".to_owned(), "--clear-groups".to_owned()];
+    words.extend([
+        format!("--reuid={OTHER_AGENT}"),
+        format!("--regid={OTHER_AGENT}"),
+    ]);
+    words.extend(["unshare", "-U", "sh", "-c", "echo running; read -r line"].map(str::to_owned));
+    let _inside = Running::start(lab.on_host(words), "running");
     // An agent's in another network: these rules do not see it, and it has no way to theirs.
     let elsewhere = Lab::new("agents");
     let _there = stays(&elsewhere, OTHER_AGENT, false);
