@@ -9,6 +9,7 @@
 
 pub mod alone;
 pub mod attempt;
+pub mod bare;
 pub mod case;
 pub mod command;
 pub mod gate_run;
@@ -20,6 +21,7 @@ pub mod peer;
 pub mod process;
 pub mod report;
 pub mod run;
+pub mod six;
 pub mod spawn;
 pub mod subject;
 pub mod task;

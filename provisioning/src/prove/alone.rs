@@ -9,13 +9,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::Instant;
 
+use super::attempt;
 use super::case::{self, Case};
-use super::kind::{Kind, Must, OnlyIn};
+use super::kind::{Kind, Must, OnlyIn, Service};
 use super::list::List;
 use super::spawn;
 use super::subject;
 use super::task::{Outcome, Report, Task};
-use super::verdict::{self, Judged, Status, Verdict};
+use super::verdict::{self, Control, Judged, Status, Verdict};
 use crate::instance::Instance;
 
 /// How long an answer from nowhere is waited for.
@@ -66,14 +67,26 @@ impl<'a> Alone<'a> {
     #[must_use]
     pub fn round(&self, list: &List, scope: Option<OnlyIn>) -> Vec<Verdict> {
         let cases = case::unfold_alone(&list.proofs, scope);
-        let mut verdicts: Vec<Verdict> = cases.iter().map(|case| self.verdict(case)).collect();
-        verdicts.extend(self.neighbour());
+        let (sentinel, control) = sentinel();
+        let proofs = cases.iter().map(|case| self.verdict(case, &control));
+        let mut verdicts: Vec<Verdict> = proofs.chain(self.neighbour()).collect();
+        if !control.works {
+            // Whoever cannot do what nobody forbids has proven nothing by what it could not do either.
+            let held = |verdict: &&mut Verdict| {
+                verdict.status == Status::Holds && verdict.must == Must::Fail
+            };
+            for verdict in verdicts.iter_mut().filter(held) {
+                verdict.status = Status::CouldNotTell;
+                verdict.saw.push_str(&format!("; but {}", control.words));
+            }
+        }
+        verdicts.insert(0, sentinel);
         verdicts
     }
 
-    fn verdict(&self, case: &Case) -> Verdict {
+    fn verdict(&self, case: &Case, control: &Control) -> Verdict {
         let began = Instant::now();
-        let (status, saw) = self.judge(case);
+        let (status, saw) = self.judge(case, control);
         Verdict {
             id: case.id.clone(),
             must: case.proof.must,
@@ -86,9 +99,16 @@ impl<'a> Alone<'a> {
         }
     }
 
-    fn judge(&self, case: &Case) -> Judged {
+    /// `control`: that we can do what nobody forbids. It stands beside what is denied here and now; what left this machine
+    /// nobody saw.
+    fn judge(&self, case: &Case, control: &Control) -> Judged {
         let kind = case.proof.kind;
+        let must = case.proof.must;
         let attempt = |task: &Task| spawn::attempt(None, task);
+        let denied = |report: &Report| match report.outcome {
+            Outcome::Absent => (Status::NotApplicable, report.words()),
+            _ => verdict::granted(report, must, Some(control)),
+        };
         let task = Task {
             port: case.port,
             inside: case.proof.inside,
@@ -106,46 +126,35 @@ impl<'a> Alone<'a> {
                 };
                 self.at_nowhere(&attempt(&task))
             }
-            Kind::Packet => verdict::granted(&attempt(&task), case.proof.must, None),
+            Kind::Packet | Kind::Elevate => denied(&attempt(&task)),
             Kind::Netlink => match attempt(&task) {
                 // In a network namespace of one's own the packet filter may be one's own as well.
                 report if report.outcome == Outcome::Granted && self.is_cut_off() => (
                     Status::Holds,
                     format!("{}, and nothing leads out of here", report.words()),
                 ),
-                report => verdict::granted(&report, case.proof.must, None),
+                report => denied(&report),
             },
             Kind::ConnectPath | Kind::FileReadable | Kind::FileWritable => {
                 let paths = subject::expand(&case.proof.paths, self.instance);
-                let report = attempt(&Task { paths, ..task });
-                match report.outcome {
-                    Outcome::Absent => (
-                        Status::Holds,
-                        "there is nothing of the kind here".to_owned(),
-                    ),
-                    _ => verdict::granted(&report, case.proof.must, None),
-                }
+                denied(&attempt(&Task { paths, ..task }))
             }
+            Kind::NameService => self.name_service(case, &attempt, &denied),
             Kind::ControlSocket => {
                 let path = self.instance.map_or_else(
                     || Path::new("/run/portcullis/proxy/control.sock").to_owned(),
                     |instance| instance.layout.control_socket(),
                 );
-                verdict::granted(
-                    &attempt(&Task {
-                        paths: vec![path],
-                        ..task
-                    }),
-                    case.proof.must,
-                    None,
-                )
+                denied(&attempt(&Task {
+                    paths: vec![path],
+                    ..task
+                }))
             }
-            Kind::Environment | Kind::Groups | Kind::Elevate => {
-                verdict::granted(&attempt(&task), case.proof.must, None)
-            }
+            Kind::Environment => looked(&attempt(&task), "no such variable is set", "there is"),
+            Kind::Groups => looked(&attempt(&task), "we are in no such group", "we are in"),
             Kind::NewUidMap | Kind::NewGidMap => {
                 let names = vec!["0".to_owned(), "100000".to_owned(), "2000000000".to_owned()];
-                verdict::granted(&attempt(&Task { names, ..task }), case.proof.must, None)
+                denied(&attempt(&Task { names, ..task }))
             }
             Kind::NewPrivileges => own_no_new_privileges(),
             Kind::SubordinateIds => own_subordinate_ids(),
@@ -165,12 +174,10 @@ impl<'a> Alone<'a> {
                         port,
                         ..task
                     };
-                    verdict::granted(&attempt(&task), case.proof.must, None)
+                    verdict::granted(&attempt(&task), must, None)
                 }
             },
-            Kind::BecomeGate => {
-                verdict::granted(&attempt(&Task { number: 0, ..task }), case.proof.must, None)
-            }
+            Kind::BecomeGate => denied(&attempt(&Task { number: 0, ..task })),
             _ => (
                 Status::NotApplicable,
                 "this needs root, or sight of the whole machine".to_owned(),
@@ -178,9 +185,46 @@ impl<'a> Alone<'a> {
         }
     }
 
+    /// A service that answers us at all does so for us; a resolver on loopback may be the gate's own, which knows its names.
+    fn name_service(
+        &self,
+        case: &Case,
+        attempt: &dyn Fn(&Task) -> Report,
+        denied: &dyn Fn(&Report) -> Judged,
+    ) -> Judged {
+        let Some(service) = case.service else {
+            return untold("it names no service");
+        };
+        if service == Service::Stub {
+            return (
+                Status::NotApplicable,
+                "who answers on loopback only root can see".to_owned(),
+            );
+        }
+        let mut found = (
+            Status::NotApplicable,
+            "there is no such service here".to_owned(),
+        );
+        for path in service.sockets() {
+            let paths = vec![Path::new(path).to_owned()];
+            let task = Task {
+                paths,
+                ..attempt::ask_service(service, PATIENCE_MS)
+            };
+            let judged = denied(&attempt(&task));
+            if judged.0 != Status::NotApplicable {
+                found = judged;
+            }
+        }
+        found
+    }
+
     /// An attempt at an address that is nobody's.
     fn at_nowhere(&self, report: &Report) -> Judged {
         let words = report.words();
+        if report.outcome == Outcome::Unable {
+            return untold(&words);
+        }
         if self.is_cut_off() {
             return (
                 Status::Holds,
@@ -239,6 +283,41 @@ impl<'a> Alone<'a> {
             ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         }]
     }
+}
+
+/// That we can do what nobody forbids, as a proof and as a control.
+fn sentinel() -> (Verdict, Control) {
+    let began = Instant::now();
+    let uid = nix::unistd::geteuid();
+    let task = Task {
+        number: uid.as_raw(),
+        ..Task::new(Kind::Able, PATIENCE_MS)
+    };
+    let report = spawn::attempt(None, &task);
+    let control = Control::by("what nobody forbids", &report);
+    let verdict = Verdict {
+        id: "SEN-self".to_owned(),
+        must: Must::Succeed,
+        status: if control.works {
+            Status::Holds
+        } else {
+            Status::CouldNotTell
+        },
+        tried: format!("uid {uid} does what nobody forbids"),
+        reason: "whoever cannot do even that is not kept by the boundary".to_owned(),
+        saw: report.words(),
+        gate_down: false,
+        ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    };
+    (verdict, control)
+}
+
+/// What an attempt found of what should not be there.
+fn looked(report: &Report, good: &str, bad: &str) -> Judged {
+    if report.outcome == Outcome::Unable {
+        return untold(&report.words());
+    }
+    verdict::none_of(&report.found, good, bad)
 }
 
 fn untold(why: &str) -> Judged {

@@ -1,6 +1,9 @@
 //! The attempts themselves: what a process does that wants past the boundary. Each runs in a process of its own.
 
+mod able;
+mod bus;
 mod local;
+mod name_service;
 mod namespace;
 mod network;
 mod processes;
@@ -11,10 +14,14 @@ use super::kind::Kind;
 use super::task::{Outcome, Report, Task};
 
 pub use local::{connects, groups_as_good_as_root, telling};
+pub use name_service::task as ask_service;
 pub use namespace::wait_inside;
 
 /// What is sent, so that a peer that keeps what it gets shows whose it was.
 pub const WORD: &[u8] = b"portcullis prove\n";
+
+/// What is said where the kernel gives a user no namespace.
+const NO_NAMESPACE: &str = "no such namespace could be made";
 
 /// Makes one attempt, as whoever we are.
 #[must_use]
@@ -22,8 +29,10 @@ pub fn run(task: &Task) -> Report {
     let began = Instant::now();
     let mut report = match namespace::enter(task.inside) {
         Ok(()) => attempt(task),
+        // Where there is none to be had, there is nothing to try.
         Err(error) => Report {
-            detail: "no such namespace could be made".to_owned(),
+            outcome: Outcome::Absent,
+            detail: NO_NAMESPACE.to_owned(),
             ..Report::of_error(&error)
         },
     };
@@ -61,6 +70,8 @@ fn attempt(task: &Task) -> Report {
         Kind::BecomeGate => local::become_user(task.number),
         Kind::Groups => local::groups(),
         Kind::Elevate => local::elevate(task),
+        Kind::NameService => name_service::ask(task),
+        Kind::Able => able::able(task),
         Kind::GateListed | Kind::GateUnlisted | Kind::GateHeaders => local::gate_request(task),
         Kind::Neighbour
         | Kind::Counted

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::identity::{Identity, Keeps};
-use super::kind::{Families, Kind, OnlyIn, Who};
+use super::kind::{Families, Kind, OnlyIn, Service, Who, Word as _};
 use super::list::Proof;
 use super::subject::Subject;
 
@@ -15,6 +15,8 @@ pub struct Case {
     pub proof: Arc<Proof>,
     pub six: bool,
     pub port: u16,
+    /// Which service is asked.
+    pub service: Option<Service>,
     /// `None` is root, as we are, or whoever we are without root.
     pub identity: Option<Identity>,
 }
@@ -34,10 +36,13 @@ pub fn unfold(proofs: &[Proof], subject: &Subject) -> Vec<Case> {
                 .into_iter()
                 .map(|uid| Some(Identity::of(uid)))
                 .collect(),
+            Who::EveryAccount => subject.every_account().into_iter().map(Some).collect(),
             Who::Stranger => vec![Some(subject.stranger)],
-            Who::Gate => vec![Some(keeping(subject.gate, proof.kind))],
+            Who::Gate => vec![Some(subject.gate)],
             Who::Root => vec![None],
         };
+        let keeping = |user: Option<Identity>| user.map(|user| keeping(user, proof.kind));
+        let users: Vec<Option<Identity>> = users.into_iter().map(keeping).collect();
         push(&mut cases, proof, &users);
     }
     cases
@@ -48,7 +53,7 @@ pub fn unfold(proofs: &[Proof], subject: &Subject) -> Vec<Case> {
 pub fn unfold_alone(proofs: &[Proof], scope: Option<OnlyIn>) -> Vec<Case> {
     let mut cases = Vec::new();
     for proof in proofs {
-        let mine = matches!(proof.who, Who::Agent | Who::EveryAgent);
+        let mine = matches!(proof.who, Who::Agent | Who::EveryAgent | Who::EveryAccount);
         let here = proof.only_in.is_none() || proof.only_in == scope;
         if mine && here {
             push(&mut cases, proof, &[None]);
@@ -57,12 +62,15 @@ pub fn unfold_alone(proofs: &[Proof], scope: Option<OnlyIn>) -> Vec<Case> {
     cases
 }
 
-/// What the control of an attempt keeps; and the strongest agent for what a weaker one would fail at for other reasons.
+/// What whoever tries this keeps, the control as well: they differ by the user alone, and a weaker one would fail for
+/// another reason than the boundary. Except where it is the weakness itself that is proven.
 #[must_use]
 pub fn keeping(identity: Identity, kind: Kind) -> Identity {
     match kind {
-        Kind::Raw | Kind::Icmp | Kind::Packet => identity.keeping(Keeps::RawSockets),
-        Kind::Ping => identity.keeping(Keeps::NewPrivileges),
+        Kind::Raw => identity.keeping(Keeps::RawSockets),
+        Kind::Ping | Kind::NewUidMap | Kind::NewGidMap | Kind::Elevate => {
+            identity.keeping(Keeps::NewPrivileges)
+        }
         _ => identity,
     }
 }
@@ -83,16 +91,25 @@ fn push(cases: &mut Vec<Case>, proof: &Proof, users: &[Option<Identity>]) {
     } else {
         &proof.ports
     };
+    let services: Vec<Option<Service>> = if proof.kind == Kind::NameService {
+        let known = proof.names.iter().filter_map(|name| Service::of(name));
+        known.map(Some).collect()
+    } else {
+        vec![None]
+    };
     let shared = Arc::new(proof.clone());
     for identity in users {
         for six in families {
-            for port in ports {
+            for (port, service) in product(ports, &services) {
                 let mut id = proof.id.clone();
                 if proof.kind.has_family() {
                     id.push_str(if *six { "/ipv6" } else { "/ipv4" });
                 }
-                if *port != 0 {
+                if port != 0 {
                     id.push_str(&format!("/{port}"));
+                }
+                if let Some(service) = service {
+                    id.push_str(&format!("/{}", service.word()));
                 }
                 if let (Some(identity), true) = (identity, users.len() > 1) {
                     id.push_str(&format!("/uid{}", identity.uid));
@@ -101,12 +118,21 @@ fn push(cases: &mut Vec<Case>, proof: &Proof, users: &[Option<Identity>]) {
                     id,
                     proof: Arc::clone(&shared),
                     six: *six,
-                    port: *port,
+                    port,
+                    service,
                     identity: *identity,
                 });
             }
         }
     }
+}
+
+fn product<'a, A: Copy, B: Copy>(
+    one: &'a [A],
+    other: &'a [B],
+) -> impl Iterator<Item = (A, B)> + 'a {
+    one.iter()
+        .flat_map(|one| other.iter().map(|other| (*one, *other)))
 }
 
 impl Case {
@@ -118,6 +144,9 @@ impl Case {
             None => format!("uid {}", nix::unistd::geteuid()),
         };
         let mut text = format!("{who} tries {}", self.proof.kind.word());
+        if let Some(service) = self.service {
+            text.push_str(&format!(" {}", service.word()));
+        }
         if self.port != 0 {
             text.push_str(&format!(" to port {}", self.port));
         }

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::alone::Alone;
 use super::attempt;
+use super::bare::Bare;
 use super::identity::{Identity, IdentityError};
 use super::kind::Must;
 use super::list::{self, List};
@@ -101,6 +102,9 @@ enum ProveCommand {
         /// Wait in a fresh user namespace
         #[arg(long)]
         wait_inside: bool,
+        /// Go to a network namespace without rules first
+        #[arg(long)]
+        bare: Option<Bare>,
         /// What to attempt
         task: Option<String>,
     },
@@ -120,6 +124,8 @@ pub enum ProveError {
     Identity(#[from] IdentityError),
     #[error("the outside peer failed")]
     Serve(#[source] io::Error),
+    #[error("no network namespace without rules could be made")]
+    Bare(#[source] io::Error),
     #[error("the attempt cannot be read")]
     Task(#[source] serde_json::Error),
     #[error(transparent)]
@@ -154,8 +160,14 @@ pub fn execute(arguments: ProveArgs, default_prefix: &Path) -> Result<ExitCode, 
         Some(ProveCommand::Attempt {
             identity,
             wait_inside,
+            bare,
             task,
-        }) => hidden_attempt(identity.as_deref(), wait_inside, task.as_deref()),
+        }) => {
+            if let Some(bare) = bare {
+                bare.enter().map_err(ProveError::Bare)?;
+            }
+            hidden_attempt(identity.as_deref(), wait_inside, task.as_deref())
+        }
     }
 }
 

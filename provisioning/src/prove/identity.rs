@@ -32,7 +32,7 @@ pub struct Identity {
 pub enum Keeps {
     /// Nothing: no capability, and none to be gained.
     Nothing,
-    /// CAP_NET_RAW, for a control that needs raw sockets.
+    /// CAP_NET_RAW: containers give it unasked, and a raw socket needs it.
     RawSockets,
     /// The right to gain rights by executing a file: the strongest agent that may be about.
     NewPrivileges,
@@ -42,6 +42,15 @@ const KEEPS: [(&str, Keeps); 2] = [
     ("+net_raw", Keeps::RawSockets),
     ("+new_privs", Keeps::NewPrivileges),
 ];
+
+impl Keeps {
+    /// As it stands behind a user: nothing, or a word with a `+`.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        let kept = KEEPS.iter().find(|(_, keeps)| *keeps == self);
+        kept.map_or("", |(word, _)| word)
+    }
+}
 
 #[derive(Debug, Error)]
 pub enum IdentityError {
@@ -129,9 +138,7 @@ impl Identity {
 
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kept = KEEPS.iter().find(|(_, keeps)| *keeps == self.keeps);
-        let word = kept.map_or("", |(word, _)| word);
-        write!(f, "{}:{}{word}", self.uid, self.gid)
+        write!(f, "{}:{}{}", self.uid, self.gid, self.keeps.word())
     }
 }
 

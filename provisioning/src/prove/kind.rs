@@ -120,6 +120,10 @@ words! {
         Groups = "groups",
         /// Programs that run others as another user.
         Elevate = "elevate",
+        /// A service of this machine that resolves names, or finds hosts, for whoever asks.
+        NameService = "name-service",
+        /// What nobody forbids: sockets where there are no rules, files, programs.
+        Able = "able",
         /// A request through the gate with credentials of the client's own.
         GateHeaders = "gate-headers",
         /// A request through the gate to a place that the policy does not list.
@@ -136,12 +140,47 @@ words! {
         Agent = "agent",
         /// The first and the last uid of every range that is shut.
         EveryAgent = "every-agent",
+        /// The agent, and every account that the boundary's configuration calls an agent.
+        EveryAccount = "every-account",
         /// A user that nothing names.
         Stranger = "stranger",
         /// The gate's own user.
         Gate = "gate",
         /// Root with every capability.
         Root = "root",
+    }
+}
+
+words! {
+    /// A service that resolves names, or looks for hosts, in its own name.
+    Service {
+        /// systemd-resolved, over its own socket.
+        Varlink = "resolved-varlink",
+        /// The same over the system's D-Bus.
+        Bus = "resolved-bus",
+        /// A resolver that listens on loopback: that of systemd, and those that `/etc/resolv.conf` names.
+        Stub = "stub",
+        /// The name service's cache, which asks resolvers itself.
+        Nscd = "nscd",
+        /// The daemon of multicast DNS.
+        Avahi = "avahi",
+    }
+}
+
+impl Service {
+    /// Where it listens, by any of its names.
+    #[must_use]
+    pub fn sockets(self) -> &'static [&'static str] {
+        match self {
+            Self::Varlink => &["/run/systemd/resolve/io.systemd.Resolve"],
+            Self::Bus => &[
+                "/run/dbus/system_bus_socket",
+                "/var/run/dbus/system_bus_socket",
+            ],
+            Self::Stub => &[],
+            Self::Nscd => &["/run/nscd/socket", "/var/run/nscd/socket"],
+            Self::Avahi => &["/run/avahi-daemon/socket", "/var/run/avahi-daemon/socket"],
+        }
     }
 }
 
@@ -244,6 +283,12 @@ impl Kind {
                 | Self::Dns
                 | Self::Finish
         )
+    }
+
+    /// Whether it needs `names`.
+    #[must_use]
+    pub fn has_names(self) -> bool {
+        matches!(self, Self::Environment | Self::NameService)
     }
 
     /// Whether it needs `paths`.

@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, Ipv6Addr};
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -28,6 +29,7 @@ use super::identity::SELF;
 use crate::process::ProcessError;
 
 pub use serve::serve;
+pub use wire::Beyond;
 use wire::Wire;
 
 /// How long the peer may take for anything it is told to do.
@@ -83,6 +85,8 @@ pub enum Told {
     Advertised,
     /// Connections of that address that wait for their last acknowledgement.
     Unfinished(IpAddr, usize),
+    /// The second wire is up.
+    Joined,
     /// Whether a connection that the peer made was answered.
     Dialled(IpAddr, u16, bool),
     Trouble(String),
@@ -114,6 +118,10 @@ pub enum Order {
         host: IpAddr,
         port: u16,
     },
+    /// A second wire, to a namespace without rules.
+    Join {
+        commands: Vec<Vec<String>>,
+    },
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +145,7 @@ pub struct Peer {
     shared: Arc<Shared>,
     wire: Wire,
     next: Mutex<(u8, u16, u8)>,
+    beyond: AtomicU8,
 }
 
 impl Peer {
@@ -174,6 +183,7 @@ impl Peer {
             shared,
             wire: Wire::default(),
             next: Mutex::new((128, 1, 16)),
+            beyond: AtomicU8::new(0),
         };
         peer.until("start", |told| matches!(told, Told::Ready).then_some(()))?;
         peer.wire = Wire::lay(pid)?;
@@ -320,6 +330,7 @@ impl Peer {
     /// Connects to a port of ours; whether it was answered.
     #[must_use]
     pub fn dials(&self, host: IpAddr, port: u16) -> Option<bool> {
+        self.forget(|told| matches!(told, Told::Dialled(to, at, _) if (*to, *at) == (host, port)));
         self.order(&Order::Dial { host, port });
         self.shared.wait(PATIENCE, |record| {
             record.find(|told| match told {
@@ -333,6 +344,32 @@ impl Peer {
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// An address for whoever listens in a namespace without rules.
+    #[must_use]
+    pub fn beyond_rules(&self, six: bool) -> Beyond {
+        Beyond {
+            number: self.beyond.fetch_add(1, Ordering::SeqCst),
+            six,
+        }
+    }
+
+    /// Lays a wire from the network namespace of a process to the peer's, and says what `ip` has to be told there. Neither
+    /// end is ever in this namespace.
+    ///
+    /// # Errors
+    /// When there can be none.
+    pub fn lay_beyond_rules(&self, pid: u32, to: Beyond) -> Result<Vec<Vec<String>>, PeerError> {
+        let commands = to.lay(self.pid(), pid)?;
+        self.forget(|told| matches!(told, Told::Joined));
+        self.order(&Order::Join {
+            commands: commands.there,
+        });
+        self.until("raise its second wire", |told| {
+            matches!(told, Told::Joined).then_some(())
+        })?;
+        Ok(commands.here)
     }
 
     fn order(&self, order: &Order) {

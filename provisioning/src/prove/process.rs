@@ -6,6 +6,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use nftables::accounts::UidRange;
+
 use super::identity::SELF;
 
 /// One process.
@@ -161,6 +163,34 @@ impl Process {
         }
         found
     }
+}
+
+/// Subordinate ids of a user as the helpers' own library tells them: the name service may have more than the files.
+#[must_use]
+pub fn subordinate_ids(uid: u32, users: bool) -> Vec<UidRange> {
+    let name = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+    let Some(name) = name.ok().flatten().map(|user| user.name) else {
+        return Vec::new();
+    };
+    let words = if users {
+        vec![name]
+    } else {
+        vec!["-g".to_owned(), name]
+    };
+    // Where that program is not here, or knows of nothing, the files are all there is.
+    let told = crate::process::Call::new("getsubids").args(words).run();
+    let told = told.unwrap_or_default();
+    let ranges = told.lines().filter_map(|line| {
+        // `0: agent 100000 65536`
+        let mut fields = line.split_whitespace().skip(2);
+        let first: u32 = fields.next()?.parse().ok()?;
+        let count: u32 = fields.next()?.parse().ok()?;
+        Some(UidRange {
+            first,
+            last: first.checked_add(count.checked_sub(1)?)?,
+        })
+    });
+    ranges.collect()
 }
 
 /// The instance's credentials, in order to look for them. They are compared, and never shown or passed on.

@@ -1,7 +1,10 @@
 //! A whole run by root: attempts side by side, each beside its control, judged by what the outside peer saw.
 
+mod gate;
 mod local;
 mod loopback;
+mod seen;
+mod sentinel;
 mod wired;
 
 use std::collections::HashMap;
@@ -18,10 +21,13 @@ use super::gate_run::GateRun;
 use super::kind::{Kind, Must};
 use super::list::List;
 use super::peer::{Peer, PeerError};
+use super::six;
 use super::spawn;
 use super::subject::Subject;
-use super::task::{Outcome, Report, Task};
+use super::task::{Outcome, Task};
 use super::verdict::{Control, Judged, Status, Verdict};
+
+use sentinel::Unable;
 
 /// How long a refused attempt is given; a refusal is told at once, or judged by the peer's silence.
 const PATIENCE_MS: u64 = 1500;
@@ -32,8 +38,8 @@ const LONG_PATIENCE_MS: u64 = 10_000;
 /// Attempts side by side.
 const WORKERS: usize = 8;
 
-/// Which control stands for an attempt.
-pub(super) type ControlKey = (Kind, bool, u16);
+/// Which control stands for an attempt: its kind, protocol and port, and whether it comes from a user namespace.
+pub(super) type ControlKey = (Kind, bool, u16, bool);
 
 /// One run.
 #[derive(Debug)]
@@ -42,7 +48,7 @@ pub struct Run<'a> {
     peer: Peer,
     cases: Vec<Case>,
     gate_run: Result<GateRun, String>,
-    /// Each is made once, by whoever needs it first; the others wait for it.
+    /// Each is made once in a round, by whoever needs it first; the others wait for it.
     controls: Mutex<HashMap<ControlKey, Arc<OnceLock<Control>>>>,
     /// Where each case aims, so that a second round aims there again: target, and the source it claims.
     targets: Mutex<HashMap<String, (IpAddr, Option<IpAddr>)>>,
@@ -96,12 +102,18 @@ impl<'a> Run<'a> {
             .iter()
             .filter(|case| !gate_down || case.proof.without_gate && !needs_gate(case.proof.kind))
             .collect();
+        // What worked before may not work any more.
+        self.controls
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clear();
+        let (sentinels, unable) = self.sentinels(&chosen, gate_down);
         let slots: Vec<Mutex<Option<Verdict>>> = chosen.iter().map(|_| Mutex::new(None)).collect();
         // What shares the gate's port, or counts what the others did, comes after them, one by one.
         let (late, early): (Vec<usize>, Vec<usize>) =
             (0..chosen.len()).partition(|index| is_late(chosen[*index].proof.kind));
         let work = |index: usize| {
-            let verdict = self.verdict(chosen[index], gate_down);
+            let verdict = self.verdict(chosen[index], &unable, gate_down);
             if let Ok(mut slot) = slots[index].lock() {
                 *slot = Some(verdict);
             }
@@ -124,12 +136,18 @@ impl<'a> Run<'a> {
             four.into_iter().for_each(work);
         });
         let verdict = |slot: Mutex<Option<Verdict>>| slot.into_inner().ok().flatten();
-        slots.into_iter().filter_map(verdict).collect()
+        let proofs = slots.into_iter().filter_map(verdict);
+        sentinels.into_iter().chain(proofs).collect()
     }
 
-    fn verdict(&self, case: &Case, gate_down: bool) -> Verdict {
+    fn verdict(&self, case: &Case, unable: &Unable, gate_down: bool) -> Verdict {
         let began = Instant::now();
-        let (status, saw) = self.judge(case);
+        let (mut status, mut saw) = self.judge(case);
+        if let (Status::Holds, Must::Fail, Some(why)) =
+            (status, case.proof.must, unable.get(&case.identity))
+        {
+            (status, saw) = (Status::CouldNotTell, format!("{saw}; but {why}"));
+        }
         Verdict {
             id: if gate_down {
                 format!("{}/gate-down", case.id)
@@ -152,12 +170,20 @@ impl<'a> Run<'a> {
             && case.six
             && let Some(why) = self.peer.without_six()
         {
-            return no_six(why);
-        }
-        if kind.aims_at_peer() {
-            return self.at_peer(case);
+            return without_six(why);
         }
         match kind {
+            Kind::Tcp
+            | Kind::FastOpen
+            | Kind::LinkLocal
+            | Kind::SpoofedTcp
+            | Kind::Udp
+            | Kind::UdpLite
+            | Kind::SpoofedUdp
+            | Kind::Dns
+            | Kind::Icmp
+            | Kind::Raw
+            | Kind::Ping => self.at_peer(case),
             Kind::Inbound => self.inbound(case),
             Kind::Neighbour => self.neighbour(case),
             Kind::Finish => self.finish(case),
@@ -166,7 +192,30 @@ impl<'a> Run<'a> {
             Kind::GateAway => self.gate_away(case),
             Kind::Squat | Kind::SquatFull => self.squat(case),
             Kind::Counted => self.counted(case),
-            _ => self.local(case),
+            Kind::GateListed => self.listed(case),
+            Kind::GateUnlisted => self.unlisted(case),
+            Kind::GateHeaders => self.headers(case),
+            Kind::ConnectPath | Kind::FileReadable | Kind::FileWritable => self.paths(case),
+            Kind::ControlSocket => self.control_socket(case),
+            Kind::Netlink => self.netlink(case),
+            Kind::Packet => self.packet(case),
+            Kind::ProcessMemory => self.process_memory(case),
+            Kind::NewUidMap | Kind::NewGidMap => self.map(case),
+            Kind::BecomeGate => self.become_gate(case),
+            Kind::Elevate => self.elevate(case),
+            Kind::NameService => self.name_service(case),
+            Kind::ProcessEnvironment
+            | Kind::Environment
+            | Kind::SubordinateIds
+            | Kind::NewPrivileges
+            | Kind::GateNeighbour
+            | Kind::CoreDump
+            | Kind::InheritedSocket
+            | Kind::Groups => self.seen(case),
+            Kind::Able => (
+                Status::NotApplicable,
+                "every user that tries anything does that first".to_owned(),
+            ),
         }
     }
 
@@ -273,17 +322,16 @@ fn is_late(kind: Kind) -> bool {
     )
 }
 
-fn no_six(why: &str) -> Judged {
-    (
-        Status::NotApplicable,
-        format!("this machine has no IPv6: {why}"),
-    )
+/// There is no IPv6 on the wire. That is the end of it only where this machine has none at all.
+fn without_six(why: &str) -> Judged {
+    match six::is_off() {
+        Ok(()) => (Status::NotApplicable, "this machine has no IPv6".to_owned()),
+        Err(has) => (
+            Status::CouldNotTell,
+            format!("{has}, but there is none to the outside peer: {why}"),
+        ),
+    }
 }
 
 /// A deadline for what the peer hears.
 const HEARS: Duration = Duration::from_secs(10);
-
-/// What an attempt that is not for this run means.
-fn nothing(report: &Report) -> bool {
-    report.outcome == Outcome::Absent
-}

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use nftables::accounts::{Accounts, AccountsError, UidRange};
-use nftables::config::{Config, Scope, User};
+use nftables::config::{Agents, Config, Scope, User};
 use nftables::diagnostics::Diagnostics;
 use nftables::ruleset::{Elements, Ruleset, SET_AGENTS};
 use thiserror::Error;
@@ -36,10 +36,36 @@ pub struct Subject {
     /// The uids that are shut; empty in scope `guest`, where all but the gate's are.
     pub ranges: Vec<UidRange>,
     pub agent: Identity,
+    /// Accounts that are agents themselves: named in the configuration, or with a uid of a range in it. Not those under
+    /// `reserves`, as whom no agent runs.
+    pub named: Vec<Identity>,
+    /// Subordinate ids of those under `reserves`: such uids are only in runs, which have a file system of their own.
+    pub of_runs: Vec<UidRange>,
+    /// Where agents' flows are led to the gate.
+    pub led: Led,
     pub stranger: Identity,
     pub accounts: Accounts,
     pub instance: Option<Instance>,
     pub by_systemd: bool,
+}
+
+/// Flows that are led to the gate although they were meant for others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Led {
+    /// TCP to these ports; to all where the list is empty.
+    pub ports: Option<Vec<u16>>,
+    /// DNS, whoever it is that is asked.
+    pub names: bool,
+}
+
+impl Led {
+    /// Whether the gate may answer in the place of whom a flow was meant for.
+    #[must_use]
+    pub fn takes(&self, tcp: bool, port: u16) -> bool {
+        let ports = self.ports.as_ref().filter(|_| tcp);
+        self.names && port == 53
+            || ports.is_some_and(|ports| ports.is_empty() || ports.contains(&port))
+    }
 }
 
 impl Subject {
@@ -76,6 +102,31 @@ impl Subject {
             Some(uid) => uid,
             None => choose_agent(&ranges, gate),
         };
+        let uid_of = |user: &User| match user {
+            User::Uid(uid) => Some(*uid),
+            User::Name(name) => accounts.uid_of(name),
+        };
+        let reserves = config.reserves.iter();
+        let reserves: Vec<u32> = reserves.filter_map(|user| uid_of(&user.value)).collect();
+        let listed = config.agents.iter().filter_map(|entry| match &entry.value {
+            Agents::User(user) => uid_of(user),
+            Agents::Range(_) => None,
+        });
+        let owners = accounts.owned().map(|(_, _, uid)| uid);
+        let shut_in = |uid: &u32| ranges.iter().any(|range| range.contains(*uid));
+        let mut named: Vec<u32> = accounts_of_this_machine()
+            .into_iter()
+            .chain(owners)
+            .filter(shut_in)
+            .chain(listed)
+            .filter(|uid| !reserves.contains(uid))
+            .collect();
+        named.sort_unstable();
+        named.dedup();
+        let of_runs = reserves
+            .iter()
+            .flat_map(|uid| accounts.subordinate_uids(*uid))
+            .collect();
         let shut = |uid: u32| {
             uid == gate || uid == agent || ranges.iter().any(|range| range.contains(uid))
         };
@@ -92,6 +143,12 @@ impl Subject {
             gate_port: config.gate_port,
             ranges,
             agent: Identity::of(agent),
+            named: named.into_iter().map(Identity::of).collect(),
+            of_runs,
+            led: Led {
+                ports: config.redirect.map(|redirect| redirect.ports),
+                names: config.resolver.is_some(),
+            },
             stranger: Identity::of(stranger),
             accounts,
             by_systemd: Site::host_has_systemd(),
@@ -112,6 +169,22 @@ impl Subject {
             edges.push(self.agent.uid);
         }
         edges
+    }
+
+    /// The agent, and every account that is one.
+    #[must_use]
+    pub fn every_account(&self) -> Vec<Identity> {
+        let others = self.named.iter().filter(|named| **named != self.agent);
+        std::iter::once(&self.agent)
+            .chain(others)
+            .copied()
+            .collect()
+    }
+
+    /// Whether only a run's processes have this uid.
+    #[must_use]
+    pub fn is_only_in_runs(&self, uid: u32) -> bool {
+        self.of_runs.iter().any(|range| range.contains(uid))
     }
 
     /// Whether an agent may have this uid.
@@ -173,16 +246,18 @@ fn choose_agent(ranges: &[UidRange], gate: u32) -> u32 {
     if let Some(range) = longest {
         return range.first + (range.last - range.first) / 2;
     }
-    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let mut uids: Vec<u32> = text
-        .lines()
-        .filter_map(|line| line.split(':').nth(2)?.parse().ok())
-        .filter(|uid| (1000..60_000).contains(uid) && *uid != gate)
-        .collect();
-    uids.sort_unstable();
-    uids.first()
-        .copied()
+    let uids = accounts_of_this_machine().into_iter();
+    uids.filter(|uid| (1000..60_000).contains(uid) && *uid != gate)
+        .min()
         .unwrap_or(if gate == 1000 { 1001 } else { 1000 })
+}
+
+fn accounts_of_this_machine() -> Vec<u32> {
+    let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let uids = text
+        .lines()
+        .filter_map(|line| line.split(':').nth(2)?.parse().ok());
+    uids.collect()
 }
 
 #[cfg(test)]
@@ -195,6 +270,19 @@ mod tests {
         assert_eq!(choose_agent(&[range(5, 5), range(1000, 2000)], 1), 1500);
         assert_eq!(choose_agent(&[range(7, 7)], 1), 7);
         assert_ne!(choose_agent(&[], 1000), 1000);
+    }
+
+    #[test]
+    fn what_is_led_is_known_by_its_port() {
+        let led = |ports: Option<&[u16]>, names| Led {
+            ports: ports.map(<[u16]>::to_vec),
+            names,
+        };
+        assert!(!led(None, false).takes(true, 443));
+        assert!(led(Some(&[]), false).takes(true, 443));
+        assert!(!led(Some(&[80]), false).takes(true, 443));
+        assert!(!led(Some(&[]), false).takes(false, 443));
+        assert!(led(None, true).takes(false, 53) && led(None, true).takes(true, 53));
     }
 
     #[test]

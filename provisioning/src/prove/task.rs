@@ -115,6 +115,7 @@ impl Report {
         let outcome = match error.kind() {
             ErrorKind::TimedOut | ErrorKind::WouldBlock => Outcome::TimedOut,
             ErrorKind::NotFound => Outcome::Absent,
+            _ if error.raw_os_error().is_some_and(is_unknown_here) => Outcome::Absent,
             _ => Outcome::Refused,
         };
         let errno = match error.raw_os_error() {
@@ -127,6 +128,20 @@ impl Report {
         };
         Self {
             errno: (outcome != Outcome::TimedOut).then_some(errno),
+            ..Self::new(outcome, "")
+        }
+    }
+
+    /// What was looked for, and what of it was found.
+    #[must_use]
+    pub fn of_found(found: Vec<String>) -> Self {
+        let outcome = if found.is_empty() {
+            Outcome::Absent
+        } else {
+            Outcome::Granted
+        };
+        Self {
+            found,
             ..Self::new(outcome, "")
         }
     }
@@ -156,4 +171,13 @@ impl Report {
         }
         text
     }
+}
+
+/// Whether an error says that this kernel has no such protocol, for anybody.
+fn is_unknown_here(code: i32) -> bool {
+    use nix::errno::Errno;
+    matches!(
+        Errno::from_raw(code),
+        Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT | Errno::ESOCKTNOSUPPORT
+    )
 }

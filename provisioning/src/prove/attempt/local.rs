@@ -117,18 +117,23 @@ fn each(task: &Task, run: impl Fn(&Path) -> io::Result<()>) -> Report {
     report
 }
 
-/// Opens, and changes nothing: a directory is listed, or tried with a file that is removed again.
+/// Opens, and changes nothing: a directory is listed, or tried with a file that never gets a name.
 fn open(path: &Path, write: bool) -> io::Result<()> {
     if path.is_dir() {
         if !write {
             return fs::read_dir(path).map(drop);
         }
-        let mine = path.join(format!(".portcullis-prove-{}", std::process::id()));
-        OpenOptions::new()
-            .create_new(true)
+        let unnamed = OpenOptions::new()
             .write(true)
-            .open(&mine)?;
-        return fs::remove_file(mine);
+            .custom_flags(nix::fcntl::OFlag::O_TMPFILE.bits())
+            .open(path);
+        return match unnamed {
+            // Not every kind of file system has them.
+            Err(error) if error.raw_os_error() == Some(nix::errno::Errno::EOPNOTSUPP as i32) => {
+                named(path)
+            }
+            other => other.map(drop),
+        };
     }
     OpenOptions::new()
         .read(!write)
@@ -136,6 +141,16 @@ fn open(path: &Path, write: bool) -> io::Result<()> {
         .custom_flags(nix::fcntl::OFlag::O_NONBLOCK.bits())
         .open(path)
         .map(drop)
+}
+
+/// A file that is removed again at once.
+fn named(directory: &Path) -> io::Result<()> {
+    let mine = directory.join(format!(".portcullis-prove-{}", std::process::id()));
+    OpenOptions::new()
+        .create_new(true)
+        .write(true)
+        .open(&mine)?;
+    fs::remove_file(mine)
 }
 
 /// Asks the control socket how the gate is.
@@ -212,16 +227,7 @@ pub(super) fn environment(task: &Task) -> Report {
             (text(name), text(value))
         })
         .collect();
-    let found = telling(&own, &task.names);
-    let outcome = if found.is_empty() {
-        Outcome::Absent
-    } else {
-        Outcome::Granted
-    };
-    Report {
-        found,
-        ..Report::new(outcome, "")
-    }
+    Report::of_found(telling(&own, &task.names))
 }
 
 /// The names of the variables that match one of the patterns and hold more than a placeholder.
@@ -256,14 +262,14 @@ pub(super) fn groups() -> Report {
         .into_iter()
         .filter_map(|gid| Group::from_gid(gid).ok().flatten())
         .map(|group| group.name);
-    dangerous(names)
+    Report::of_found(dangerous(names))
 }
 
-/// The groups an account is given when it logs in.
+/// Those of the groups an account is given when it logs in that are as good as root. A uid without an account has none.
 #[must_use]
-pub fn groups_as_good_as_root(uid: u32) -> Report {
+pub fn groups_as_good_as_root(uid: u32) -> Vec<String> {
     let Some(user) = User::from_uid(Uid::from_raw(uid)).ok().flatten() else {
-        return Report::new(Outcome::Absent, "it has no account, and so no groups");
+        return Vec::new();
     };
     let text = fs::read_to_string("/etc/group").unwrap_or_default();
     let listed = text.lines().filter_map(|line| {
@@ -279,19 +285,10 @@ pub fn groups_as_good_as_root(uid: u32) -> Report {
     dangerous(listed.chain(primary))
 }
 
-fn dangerous(names: impl Iterator<Item = String>) -> Report {
-    let found: Vec<String> = names
+fn dangerous(names: impl Iterator<Item = String>) -> Vec<String> {
+    names
         .filter(|name| AS_GOOD_AS_ROOT.contains(&name.as_str()))
-        .collect();
-    let outcome = if found.is_empty() {
-        Outcome::Absent
-    } else {
-        Outcome::Granted
-    };
-    Report {
-        found,
-        ..Report::new(outcome, "")
-    }
+        .collect()
 }
 
 /// Programs that run another one as root, without a password.

@@ -52,7 +52,8 @@ pub(super) fn map(task: &Task, tool: &str, file: &str) -> Report {
             Ok(Some(said)) => report.detail = said,
             Err(error) => {
                 return Report {
-                    detail: "no user namespace could be made".to_owned(),
+                    outcome: Outcome::Absent,
+                    detail: super::NO_NAMESPACE.to_owned(),
                     ..Report::of_error(&error)
                 };
             }

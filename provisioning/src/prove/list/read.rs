@@ -7,7 +7,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{List, Proof, Redundant};
-use crate::prove::kind::{Families, Kind, Must, Who, Word};
+use crate::prove::kind::{Families, Kind, Must, Service, Who, Word};
 
 const KEYS: &[&str] = &["version", "extends", "proof", "redundant"];
 const PROOF_KEYS: &[&str] = &[
@@ -273,11 +273,7 @@ impl Reader<'_> {
         let wants = [
             ("ports", proof.kind.has_ports(), proof.ports.is_empty()),
             ("paths", proof.kind.has_paths(), proof.paths.is_empty()),
-            (
-                "names",
-                proof.kind == Kind::Environment,
-                proof.names.is_empty(),
-            ),
+            ("names", proof.kind.has_names(), proof.names.is_empty()),
             (
                 "headers",
                 proof.kind == Kind::GateHeaders,
@@ -292,6 +288,21 @@ impl Reader<'_> {
             } else if let (false, Some(value)) = (wanted, table.get(key)) {
                 let text = format!("has no meaning for {word:?}");
                 self.problem(value, &full, text, "remove it");
+            }
+        }
+        if proof.kind == Kind::NameService
+            && let Some(value) = table.get("names")
+        {
+            let words: Vec<&str> = Service::WORDS.iter().map(|(word, _)| *word).collect();
+            let unknown = proof
+                .names
+                .iter()
+                .filter(|name| Service::of(name).is_none());
+            for name in unknown {
+                let hint =
+                    nearest(name, &words).unwrap_or_else(|| format!("one of {}", words.join(", ")));
+                let text = format!("unknown service {name:?}");
+                self.problem(value, &format!("{prefix}names"), text, &hint);
             }
         }
         for (key, fits) in [

@@ -103,6 +103,14 @@ fn obey(order: Order) {
                 }
             });
         }
+        Order::Join { commands } => {
+            for words in commands {
+                if let Err(error) = Call::new("ip").args(words).run() {
+                    return trouble("raising the second wire", &error);
+                }
+            }
+            tell(&Told::Joined);
+        }
         Order::Finish { address } => tell(&Told::Unfinished(address, unfinished(address))),
         Order::Dial { host, port } => {
             thread::spawn(move || tell(&Told::Dialled(host, port, dial(host, port))));

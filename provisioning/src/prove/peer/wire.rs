@@ -123,6 +123,58 @@ impl Wire {
     }
 }
 
+/// What `ip` has to be told at the two ends of a wire to a namespace without rules.
+pub(super) struct Ends {
+    pub(super) there: Vec<Vec<String>>,
+    pub(super) here: Vec<Vec<String>>,
+}
+
+/// A wire between two namespaces that nobody else is in, with a network of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Beyond {
+    pub(super) number: u8,
+    pub(super) six: bool,
+}
+
+impl Beyond {
+    /// The address of whoever listens there.
+    #[must_use]
+    pub fn host(self) -> IpAddr {
+        self.address(2)
+    }
+
+    fn address(self, last: u8) -> IpAddr {
+        if self.six {
+            Ipv6Addr::new(0x2001, 0xdb8, 1, self.number.into(), 0, 0, 0, last.into()).into()
+        } else {
+            Ipv4Addr::new(198, 18, self.number, last).into()
+        }
+    }
+
+    /// Lays it between the network namespaces of two processes.
+    pub(super) fn lay(self, peer: u32, pid: u32) -> Result<Ends, PeerError> {
+        let (link, end) = (format!("bare{pid}"), format!("bare{pid}p"));
+        let (one, other) = (pid.to_string(), peer.to_string());
+        ip(&[
+            "link", "add", &link, "netns", &one, "type", "veth", "peer", "name", &end, "netns",
+            &other,
+        ])?;
+        let words = |link: &str, last: u8| -> Vec<Vec<String>> {
+            let (bits, more) = if self.six { (64, " nodad") } else { (24, "") };
+            let lines = [
+                format!("address add {}/{bits} dev {link}{more}", self.address(last)),
+                format!("link set {link} up"),
+            ];
+            let split = |line: &String| line.split(' ').map(str::to_owned).collect();
+            lines.iter().map(split).collect()
+        };
+        Ok(Ends {
+            there: words(&end, 1),
+            here: words(&link, 2),
+        })
+    }
+}
+
 fn other_link(link: &str) -> String {
     format!("{link}p")
 }

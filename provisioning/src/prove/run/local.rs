@@ -1,73 +1,44 @@
-//! Attempts that need no wire: files, sockets, processes, programs, and requests through the gate.
+//! Attempts that need no wire: files, sockets, programs and services of this machine, each beside somebody to whom it is
+//! granted.
 
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
-use std::time::Duration;
 
 use nftables::accounts::UidRange;
 
 use super::Run;
 use crate::prove::attempt;
 use crate::prove::case::Case;
-use crate::prove::identity::Keeps;
-use crate::prove::kind::{Kind, Must};
+use crate::prove::identity::{Identity, Keeps};
+use crate::prove::kind::{Kind, Must, Service};
 use crate::prove::process::{self, Process};
 use crate::prove::spawn;
 use crate::prove::task::{Outcome, Report, Task};
 use crate::prove::verdict::{self, Control, Judged, Status};
 
-fn not_applicable(why: &str) -> Judged {
+/// The account that every machine has and nobody uses.
+const NOBODY: u32 = 65_534;
+/// How long a service may take over a question.
+const SERVICE_MS: u64 = 6000;
+
+pub(super) fn not_applicable(why: &str) -> Judged {
     (Status::NotApplicable, why.to_owned())
 }
 
 impl Run<'_> {
-    pub(super) fn local(&self, case: &Case) -> Judged {
-        match case.proof.kind {
-            Kind::ConnectPath | Kind::FileReadable | Kind::FileWritable => self.paths(case),
-            Kind::ControlSocket => self.control_socket(case),
-            Kind::Netlink => self.netlink(case),
-            Kind::Packet => self.packet(case),
-            Kind::ProcessMemory => self.process_memory(case),
-            Kind::ProcessEnvironment => self.credentials_in_processes(),
-            Kind::Environment => self.environments(case),
-            Kind::NewUidMap | Kind::NewGidMap => self.map(case),
-            Kind::SubordinateIds => self.subordinate_ids(case),
-            Kind::NewPrivileges => self.new_privileges(),
-            Kind::BecomeGate => {
-                let task = Task {
-                    number: self.subject.gate.uid,
-                    ..self.task(case)
-                };
-                verdict::granted(&spawn::attempt(case.identity, &task), case.proof.must, None)
-            }
-            Kind::GateNeighbour => self.gate_neighbour(),
-            Kind::CoreDump => self.core_dump(),
-            Kind::InheritedSocket => self.inherited_socket(),
-            Kind::Groups => {
-                let uid = case.identity.map_or(0, |identity| identity.uid);
-                verdict::granted(&attempt::groups_as_good_as_root(uid), case.proof.must, None)
-            }
-            Kind::Elevate => {
-                let identity = case
-                    .identity
-                    .map(|identity| identity.keeping(Keeps::NewPrivileges));
-                verdict::granted(
-                    &spawn::attempt(identity, &self.task(case)),
-                    case.proof.must,
-                    None,
-                )
-            }
-            Kind::GateListed | Kind::GateUnlisted | Kind::GateHeaders => self.through_gate(case),
-            _ => (Status::CouldNotTell, "this attempt has no judge".to_owned()),
-        }
+    /// By the user of the case, and by root as the control.
+    pub(super) fn beside_root(&self, case: &Case, task: &Task, root: &Task) -> Judged {
+        let report = spawn::attempt(case.identity, task);
+        let control = Control::by("root", &spawn::attempt(None, root));
+        verdict::granted(&report, case.proof.must, Some(&control))
     }
 
-    fn paths(&self, case: &Case) -> Judged {
-        let kind = case.proof.kind;
-        let paths: Vec<PathBuf> = self.subject.paths(&case.proof.paths);
+    /// What is open to root is tried; who listens at a socket hears nothing but a connection.
+    pub(super) fn paths(&self, case: &Case) -> Judged {
+        let paths = self.subject.paths(&case.proof.paths);
         let present: Vec<PathBuf> = paths
-            .iter()
+            .into_iter()
             .filter(|path| path.symlink_metadata().is_ok())
-            .cloned()
             .collect();
         if present.is_empty() {
             return not_applicable("there is nothing of the kind here");
@@ -76,19 +47,22 @@ impl Run<'_> {
             paths: present,
             ..self.task(case)
         };
+        let root = spawn::attempt(None, &task);
+        if case.proof.kind == Kind::ConnectPath && root.outcome != Outcome::Granted {
+            return match verdict::granted(&root, Must::Succeed, None) {
+                (Status::Broken, saw) => not_applicable(&format!("nobody listens there: {saw}")),
+                (_, saw) => (Status::CouldNotTell, saw),
+            };
+        }
         let report = spawn::attempt(case.identity, &task);
-        // Files: root opens them by the same code. A socket is only looked at: who listens is not ours to trouble.
-        let control = (kind == Kind::FileReadable).then(|| {
-            let report = spawn::attempt(None, &task);
-            Control {
-                works: report.outcome == Outcome::Granted,
-                words: format!("root opened {} of {}", report.found.len(), task.paths.len()),
-            }
-        });
-        verdict::granted(&report, case.proof.must, control.as_ref())
+        let control = Control::new(
+            root.outcome == Outcome::Granted,
+            format!("root opened {} of {}", root.found.len(), task.paths.len()),
+        );
+        verdict::granted(&report, case.proof.must, Some(&control))
     }
 
-    fn control_socket(&self, case: &Case) -> Judged {
+    pub(super) fn control_socket(&self, case: &Case) -> Judged {
         let Some(instance) = &self.subject.instance else {
             return not_applicable("no instance of Portcullis is here");
         };
@@ -96,46 +70,41 @@ impl Run<'_> {
             paths: vec![instance.layout.control_socket()],
             ..self.task(case)
         };
-        let report = spawn::attempt(case.identity, &task);
-        let root = spawn::attempt(None, &task);
-        let control = Control {
-            works: root.outcome == Outcome::Granted,
-            words: format!("root: {}", root.words()),
-        };
-        verdict::granted(&report, case.proof.must, Some(&control))
+        self.beside_root(case, &task, &task)
     }
 
-    fn netlink(&self, case: &Case) -> Judged {
+    pub(super) fn netlink(&self, case: &Case) -> Judged {
         let task = Task {
             names: vec![self.subject.table.clone()],
             ..self.task(case)
         };
-        let report = spawn::attempt(case.identity, &task);
-        let root = spawn::attempt(
-            None,
-            &Task {
-                inside: None,
-                ..task
-            },
-        );
-        let control = Control {
-            works: root.outcome == Outcome::Granted,
-            words: format!("root: {}", root.words()),
+        let root = Task {
+            inside: None,
+            ..task.clone()
         };
-        verdict::granted(&report, case.proof.must, Some(&control))
+        self.beside_root(case, &task, &root)
     }
 
-    fn packet(&self, case: &Case) -> Judged {
-        let report = spawn::attempt(case.identity, &self.task(case));
-        let root = spawn::attempt(None, &self.task(case));
-        let control = Control {
-            works: root.outcome == Outcome::Granted,
-            words: format!("root: {}", root.words()),
-        };
-        verdict::granted(&report, case.proof.must, Some(&control))
+    pub(super) fn packet(&self, case: &Case) -> Judged {
+        let task = self.task(case);
+        self.beside_root(case, &task, &task)
     }
 
-    fn process_memory(&self, case: &Case) -> Judged {
+    pub(super) fn become_gate(&self, case: &Case) -> Judged {
+        let task = Task {
+            number: self.subject.gate.uid,
+            ..self.task(case)
+        };
+        self.beside_root(case, &task, &task)
+    }
+
+    /// Root is given what it asks for by every one of those programs that is here.
+    pub(super) fn elevate(&self, case: &Case) -> Judged {
+        let task = self.task(case);
+        self.beside_root(case, &task, &task)
+    }
+
+    pub(super) fn process_memory(&self, case: &Case) -> Judged {
         let targets: Vec<Process> = process::others()
             .into_iter()
             .filter(|process| process.uid == self.subject.gate.uid || self.is_ours(process))
@@ -155,12 +124,10 @@ impl Run<'_> {
             }
         }
         let names: Vec<String> = targets.iter().map(Process::shown).collect();
-        // A process of the agent's own is open to the same code, or nothing would follow from a refusal.
-        let works = targets.iter().any(|target| target.environment().is_some());
-        let control = Control {
-            works,
-            words: "root reads their environment".to_owned(),
-        };
+        let control = Control::new(
+            targets.iter().any(|target| target.environment().is_some()),
+            "root reads their environment",
+        );
         verdict::granted(
             &Report::new(Outcome::Refused, names.join(", ")),
             case.proof.must,
@@ -168,7 +135,93 @@ impl Run<'_> {
         )
     }
 
-    fn is_ours(&self, process: &Process) -> bool {
+    /// The ids of others that a user would like to have. What it may have is its own: that is the control, or where it has
+    /// no account, that of somebody who has one.
+    pub(super) fn map(&self, case: &Case) -> Judged {
+        let subject = self.subject;
+        let Some(identity) = case.identity else {
+            return not_applicable("root needs no helper");
+        };
+        let users = case.proof.kind == Kind::NewUidMap;
+        let ranges = owned_ids(subject, identity.uid, users);
+        let mut ids = vec![subject.gate.uid, subject.stranger.uid];
+        ids.extend(ranges.iter().map(|range| range.first));
+        let asked = |ids: &[u32]| Task {
+            names: ids.iter().map(u32::to_string).collect(),
+            ..self.task(case)
+        };
+        let report = spawn::attempt(Some(identity), &asked(&ids));
+        let account = if has_account(identity.uid) {
+            identity
+        } else {
+            Identity::of(NOBODY).keeping(Keeps::NewPrivileges)
+        };
+        let own = if users { account.uid } else { account.gid };
+        let control = spawn::attempt(Some(account), &asked(&[own]));
+        let who = format!("uid {} asks for its own", account.uid);
+        let control = Control::by(&who, &control);
+        verdict::granted(&report, case.proof.must, Some(&control))
+    }
+
+    /// Somebody else's question is asked in somebody else's name.
+    pub(super) fn name_service(&self, case: &Case) -> Judged {
+        let Some(service) = case.service else {
+            return (Status::CouldNotTell, "it names no service".to_owned());
+        };
+        if service == Service::Stub {
+            return self.stub(case);
+        }
+        let uid = case.identity.map_or(0, |identity| identity.uid);
+        if self.subject.is_only_in_runs(uid) {
+            return not_applicable(
+                "this uid is only in runs, which have none of this machine's sockets: prove there",
+            );
+        }
+        let sockets = service.sockets().iter().map(PathBuf::from);
+        let Some(path) = sockets.into_iter().find(|path| path.exists()) else {
+            return not_applicable("there is no such service here");
+        };
+        let task = Task {
+            paths: vec![path],
+            ..attempt::ask_service(service, SERVICE_MS)
+        };
+        let root = spawn::attempt(None, &task);
+        if root.outcome == Outcome::Absent || root.errno.as_deref() == Some("ECONNREFUSED") {
+            return not_applicable(&format!("nobody answers there: {}", root.words()));
+        }
+        let report = spawn::attempt(case.identity, &task);
+        let control = Control::by("root", &root);
+        verdict::granted(&report, case.proof.must, Some(&control))
+    }
+
+    /// Resolvers on loopback, which the gate's user may ask.
+    fn stub(&self, case: &Case) -> Judged {
+        if self.subject.led.names {
+            return not_applicable("whoever is asked, questions are led to the policy resolver");
+        }
+        let mut found = not_applicable("no resolver answers on loopback");
+        for address in stubs() {
+            let task = Task {
+                address: Some(address),
+                port: 53,
+                ..attempt::ask_service(Service::Stub, super::PATIENCE_MS)
+            };
+            let gate = spawn::attempt(Some(self.subject.gate), &task);
+            if !verdict::is_granted(&gate) {
+                continue;
+            }
+            let report = spawn::attempt(case.identity, &task);
+            let who = format!("uid {} at {address}", self.subject.gate.uid);
+            let control = Control::by(&who, &gate);
+            found = verdict::granted(&report, case.proof.must, Some(&control));
+            if found.0 != Status::Holds {
+                break;
+            }
+        }
+        found
+    }
+
+    pub(super) fn is_ours(&self, process: &Process) -> bool {
         let Some(instance) = &self.subject.instance else {
             return false;
         };
@@ -177,305 +230,46 @@ impl Run<'_> {
             .program()
             .is_some_and(|program| program.starts_with(library))
     }
+}
 
-    /// No credential stands in the environment or the arguments of any process, not even for root to see.
-    fn credentials_in_processes(&self) -> Judged {
-        let Some(instance) = &self.subject.instance else {
-            return not_applicable(
-                "no instance of Portcullis is here, and so no credential of its is known",
-            );
-        };
-        let needles = process::Needles::read(&instance.layout.credentials());
-        if needles.is_empty() {
-            return not_applicable("no credential file is here");
-        }
-        match needles.find() {
-            Err(why) => (Status::CouldNotTell, why),
-            Ok(found) if found.is_empty() => {
-                let text = format!(
-                    "{} credentials, in no environment and no argument; control: a word of ours was found",
-                    needles.len()
-                );
-                (Status::Holds, text)
-            }
-            Ok(found) => (
-                Status::Broken,
-                format!("a credential stands in {}", found.join(", ")),
-            ),
+fn has_account(uid: u32) -> bool {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
+    user.is_ok_and(|user| user.is_some())
+}
+
+/// Subordinate ids of a user, of the files and of whatever else the helpers ask.
+pub(super) fn owned_ids(
+    subject: &crate::prove::subject::Subject,
+    uid: u32,
+    users: bool,
+) -> Vec<UidRange> {
+    let accounts = &subject.accounts;
+    let mut owned = if users {
+        accounts.subordinate_uids(uid)
+    } else {
+        accounts.subordinate_gids(uid)
+    };
+    owned.extend(process::subordinate_ids(uid, users));
+    owned.sort_unstable();
+    owned.dedup();
+    owned
+}
+
+/// Where resolvers listen on loopback: systemd's two, and those that this machine uses.
+fn stubs() -> Vec<IpAddr> {
+    let mut found: Vec<IpAddr> = vec![
+        Ipv4Addr::new(127, 0, 0, 53).into(),
+        Ipv4Addr::new(127, 0, 0, 54).into(),
+    ];
+    let text = std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default();
+    let named = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver")?.trim().parse().ok())
+        .filter(IpAddr::is_loopback);
+    for address in named {
+        if !found.contains(&address) {
+            found.push(address);
         }
     }
-
-    fn environments(&self, case: &Case) -> Judged {
-        let agents: Vec<Process> = process::others()
-            .into_iter()
-            .filter(|process| self.subject.is_agent(process.uid) && !self.is_ours(process))
-            .collect();
-        if agents.is_empty() {
-            return not_applicable("no agent runs now");
-        }
-        let mut found = Vec::new();
-        for agent in &agents {
-            let Some(variables) = agent.environment() else {
-                continue;
-            };
-            let telling = attempt::telling(&variables, &case.proof.names);
-            found.extend(
-                telling
-                    .into_iter()
-                    .map(|name| format!("{name} of {}", agent.shown())),
-            );
-        }
-        if found.is_empty() {
-            return (
-                Status::Holds,
-                format!("looked at {} processes of agents", agents.len()),
-            );
-        }
-        (Status::Broken, found.join(", "))
-    }
-
-    fn map(&self, case: &Case) -> Judged {
-        let subject = self.subject;
-        let uid = case.identity.map_or(0, |identity| identity.uid);
-        let ranges = if case.proof.kind == Kind::NewUidMap {
-            subject.accounts.subordinate_uids(uid)
-        } else {
-            subject.accounts.subordinate_gids(uid)
-        };
-        let mut ids = vec![subject.gate.uid, subject.stranger.uid];
-        ids.extend(ranges.iter().map(|range: &UidRange| range.first));
-        let task = Task {
-            names: ids.iter().map(u32::to_string).collect(),
-            ..self.task(case)
-        };
-        let identity = case
-            .identity
-            .map(|identity| identity.keeping(Keeps::NewPrivileges));
-        let report = spawn::attempt(identity, &task);
-        verdict::granted(&report, case.proof.must, None)
-    }
-
-    fn subordinate_ids(&self, case: &Case) -> Judged {
-        let uid = case.identity.map_or(0, |identity| identity.uid);
-        let accounts = &self.subject.accounts;
-        let mut owned = accounts.subordinate_uids(uid);
-        owned.extend(accounts.subordinate_gids(uid));
-        if owned.is_empty() {
-            return (Status::Holds, format!("uid {uid} owns none"));
-        }
-        let list: Vec<String> = owned.iter().map(ToString::to_string).collect();
-        (
-            Status::Broken,
-            format!("uid {uid} owns {}", list.join(", ")),
-        )
-    }
-
-    /// What runs as an agent can never gain rights by executing a file. The service that starts runs needs that itself.
-    fn new_privileges(&self) -> Judged {
-        let agents: Vec<Process> = process::others()
-            .into_iter()
-            .filter(|process| self.subject.is_agent(process.uid) && !self.is_ours(process))
-            .collect();
-        if agents.is_empty() {
-            return not_applicable("no agent runs now");
-        }
-        let able: Vec<String> = agents
-            .iter()
-            .filter(|process| process.no_new_privileges() == Some(false))
-            .map(Process::shown)
-            .collect();
-        if able.is_empty() {
-            return (
-                Status::Holds,
-                format!("{} processes of agents have no_new_privs", agents.len()),
-            );
-        }
-        (
-            Status::Broken,
-            format!("no_new_privs is not set for {}", able.join(", ")),
-        )
-    }
-
-    fn gate_neighbour(&self) -> Judged {
-        let all: Vec<Process> = process::others()
-            .into_iter()
-            .filter(|process| process.uid == self.subject.gate.uid)
-            .collect();
-        if all.is_empty() {
-            return not_applicable("nothing runs as the gate's user now");
-        }
-        let strange: Vec<String> = all
-            .iter()
-            .filter(|process| {
-                let program = process.program();
-                let name = program.as_deref().and_then(|path| path.file_name());
-                // A program that was replaced on disk by an upgrade runs on until it is restarted.
-                !name.is_some_and(|name| {
-                    name.to_string_lossy().trim_end_matches(" (deleted)") == "portcullis-proxy"
-                })
-            })
-            .map(Process::shown)
-            .collect();
-        if strange.is_empty() {
-            return (
-                Status::Holds,
-                "only the gate runs as the gate's user".to_owned(),
-            );
-        }
-        (
-            Status::Broken,
-            format!("as the gate's user there run {}", strange.join(", ")),
-        )
-    }
-
-    fn core_dump(&self) -> Judged {
-        let gates: Vec<Process> = process::others()
-            .into_iter()
-            .filter(|process| process.uid == self.subject.gate.uid)
-            .collect();
-        if gates.is_empty() {
-            return not_applicable("nothing runs as the gate's user now");
-        }
-        let dumping: Vec<String> = gates
-            .iter()
-            .filter(|gate| gate.dumps_core() != Some(false))
-            .map(Process::shown)
-            .collect();
-        if dumping.is_empty() {
-            return (
-                Status::Holds,
-                "the gate's limit for core files is 0".to_owned(),
-            );
-        }
-        (
-            Status::Broken,
-            format!(
-                "the limit for core files is not 0 for {}",
-                dumping.join(", ")
-            ),
-        )
-    }
-
-    /// A socket keeps the user who made it, whoever uses it.
-    fn inherited_socket(&self) -> Judged {
-        let agents: Vec<Process> = process::others()
-            .into_iter()
-            .filter(|process| self.subject.is_agent(process.uid) && !self.is_ours(process))
-            .collect();
-        if agents.is_empty() {
-            return not_applicable("no agent runs now");
-        }
-        let found: Vec<String> = agents
-            .iter()
-            .flat_map(|agent| {
-                let sockets = agent.sockets_of(|uid| !self.subject.is_agent(uid));
-                sockets
-                    .into_iter()
-                    .map(|socket| format!("{socket} held by {}", agent.shown()))
-            })
-            .collect();
-        if found.is_empty() {
-            return (
-                Status::Holds,
-                format!("looked at {} processes of agents", agents.len()),
-            );
-        }
-        (Status::Broken, found.join(", "))
-    }
-
-    fn through_gate(&self, case: &Case) -> Judged {
-        let run = match &self.gate_run {
-            Ok(run) => run,
-            Err(why) if self.subject.instance.is_none() => return not_applicable(why),
-            Err(why) => return (Status::CouldNotTell, why.clone()),
-        };
-        // What was answered has arrived, and is told in its own time; what was refused will not come.
-        let head = |report: &Report, words: &str| {
-            let patience = if report.outcome == Outcome::Answered {
-                super::HEARS
-            } else {
-                Duration::ZERO
-            };
-            self.peer.head(run.at, words, patience)
-        };
-        match case.proof.kind {
-            Kind::GateUnlisted => {
-                let Ok(address) = self.peer.address(false) else {
-                    return (Status::CouldNotTell, "no address is left".to_owned());
-                };
-                if let Err(error) =
-                    self.peer
-                        .listen(address, &[], &[], &[super::super::gate_run::PORT])
-                {
-                    return (Status::CouldNotTell, error.to_string());
-                }
-                let report = spawn::attempt(
-                    case.identity,
-                    &run.request(&format!("http://{address}/"), &[]),
-                );
-                let arrived = self.peer.arrived(address);
-                let listed = spawn::attempt(case.identity, &run.request(&run.url("control"), &[]));
-                let control = Control {
-                    works: listed.outcome == Outcome::Answered,
-                    words: format!("a listed place: {}", listed.words()),
-                };
-                verdict::at_peer(&report, arrived, Some(&control), None)
-            }
-            Kind::GateHeaders => {
-                let mark = format!("/{}", case.id.replace('/', "-"));
-                let report = spawn::attempt(
-                    case.identity,
-                    &run.request(&run.url(&mark[1..]), &case.proof.headers),
-                );
-                let Some(head) = head(&report, &mark) else {
-                    // A request that is refused for what it carries takes nothing along either.
-                    return match report.found.first().map(String::as_str) {
-                        Some("400" | "403") => (
-                            Status::Holds,
-                            format!("the gate refused it: {}", report.words()),
-                        ),
-                        _ => (
-                            Status::CouldNotTell,
-                            format!("the request did not arrive: {}", report.words()),
-                        ),
-                    };
-                };
-                let head = head.to_ascii_lowercase();
-                let leaked: Vec<&String> = case
-                    .proof
-                    .headers
-                    .iter()
-                    .filter(|header| {
-                        let (_, value) = header.split_once(':').unwrap_or(("", header));
-                        head.contains(value.trim().to_ascii_lowercase().as_str())
-                    })
-                    .collect();
-                if leaked.is_empty() {
-                    let text = format!(
-                        "the request arrived without any of {}",
-                        case.proof.headers.len()
-                    );
-                    return (Status::Holds, text);
-                }
-                (Status::Broken, format!("there arrived {leaked:?}"))
-            }
-            _ => {
-                let report = spawn::attempt(case.identity, &run.request(&run.url("listed"), &[]));
-                let arrived = head(&report, "/listed").is_some();
-                let (status, saw) = verdict::granted(&report, case.proof.must, None);
-                let status = if case.proof.must == Must::Succeed && !arrived {
-                    Status::Broken
-                } else {
-                    status
-                };
-                (
-                    status,
-                    format!(
-                        "{saw}; the outside peer {} it",
-                        if arrived { "got" } else { "did not get" }
-                    ),
-                )
-            }
-        }
-    }
+    found
 }

@@ -138,14 +138,11 @@ impl Run<'_> {
             );
         }
         let control = match self.serve(case, Some(self.subject.gate), super::LONG_PATIENCE_MS) {
-            Ok((report, reached)) => Control {
-                works: reached > 0,
-                words: format!("uid {}: {}", self.subject.gate.uid, report.words()),
-            },
-            Err(error) => Control {
-                works: false,
-                words: error.to_string(),
-            },
+            Ok((report, reached)) => {
+                let words = format!("uid {}: {}", self.subject.gate.uid, report.words());
+                Control::new(reached > 0, words)
+            }
+            Err(error) => Control::new(false, error.to_string()),
         };
         verdict::granted(&report, Must::Fail, Some(&control))
     }
@@ -220,7 +217,15 @@ impl Run<'_> {
                 format!("{}: the caller did not hear it at once", report.words()),
             );
         }
-        verdict::granted(&report, case.proof.must, None)
+        let listener = self.stand_in(Some(self.subject.gate), case.six);
+        let control = match listener {
+            Ok(_listener) => {
+                let report = spawn::attempt(case.identity, &self.to_gate(case));
+                Control::by("while the gate's user listens", &report)
+            }
+            Err(report) => Control::new(false, report.words()),
+        };
+        verdict::granted(&report, case.proof.must, Some(&control))
     }
 
     /// Somebody who is not the gate listens at its port; an agent connects, and must not be answered.
@@ -232,10 +237,7 @@ impl Run<'_> {
         let squatter = match self.stand_in(case.proof.kind, case.identity, case.six) {
             Ok(listener) => listener,
             Err(report) if report.outcome == Outcome::Refused => {
-                return (
-                    Status::Holds,
-                    format!("could not listen there: {}", report.words()),
-                );
+                return self.could_not_listen(&client, &report);
             }
             Err(report) => return (Status::CouldNotTell, report.words()),
         };
@@ -244,16 +246,25 @@ impl Run<'_> {
         let control = match self.stand_in(Kind::Squat, Some(self.subject.gate), case.six) {
             Ok(_listener) => {
                 let report = spawn::attempt(client.identity, &self.to_gate(&client));
-                Control {
-                    works: report.outcome == Outcome::Answered,
-                    words: format!("the gate's user in the same place: {}", report.words()),
-                }
+                Control::by("the gate's user in the same place", &report)
             }
-            Err(report) => Control {
-                works: false,
-                words: report.words(),
-            },
+            Err(report) => Control::new(false, report.words()),
         };
         verdict::granted(&report, case.proof.must, Some(&control))
+    }
+
+    /// The place is taken, and whoever has it answers; or it is closed to that user, and not to the gate's.
+    fn could_not_listen(&self, client: &Case, refusal: &Report) -> Judged {
+        let taken = refusal.errno.as_deref() == Some("EADDRINUSE");
+        let listener = self.stand_in(Some(self.subject.gate), client.six);
+        let report = spawn::attempt(client.identity, &self.to_gate(client));
+        let who = match listener {
+            Ok(_) if taken => {
+                return (Status::CouldNotTell, "it was taken for a moment".to_owned());
+            }
+            Ok(_) => "the gate's user listens there",
+            Err(_) => "somebody answers there already",
+        };
+        verdict::granted(refusal, Must::Fail, Some(&Control::by(who, &report)))
     }
 }

@@ -1,13 +1,13 @@
 //! Attempts that use the wire to the outside peer.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::{HEARS, Run};
 use crate::prove::case::{self, Case};
 use crate::prove::identity::Identity;
-use crate::prove::kind::{Kind, Must, Who};
+use crate::prove::kind::{Inside, Kind, Must, Who};
 use crate::prove::peer::PeerError;
 use crate::prove::spawn::{self, Listener};
 use crate::prove::task::{Outcome, Report, Task};
@@ -15,6 +15,9 @@ use crate::prove::verdict::{self, Control, Judged, Status};
 
 /// How long the end of a connection may take to arrive.
 const FINISHES: Duration = Duration::from_secs(4);
+
+/// A port of a namespace that nobody else is in.
+const BARE_PORT: u16 = 4242;
 
 impl Run<'_> {
     pub(super) fn at_peer(&self, case: &Case) -> Judged {
@@ -37,19 +40,19 @@ impl Run<'_> {
         if case.proof.must == Must::Succeed {
             return self.reached(case, &report, address);
         }
-        if case.proof.kind == Kind::Ping && super::nothing(&report) {
-            return (
-                Status::NotApplicable,
-                "there is no such program here".to_owned(),
-            );
-        }
         // The control goes the same way behind it: when it has arrived, so has all that was ahead of it.
         let control = self.control(case);
+        let kind = case.proof.kind;
+        let tcp = matches!(
+            kind,
+            Kind::Tcp | Kind::FastOpen | Kind::LinkLocal | Kind::SpoofedTcp
+        );
         verdict::at_peer(
             &report,
             seen(self) - before,
             Some(&control),
             case.proof.answer,
+            self.subject.led.takes(tcp, case.port),
         )
     }
 
@@ -116,52 +119,52 @@ impl Run<'_> {
 
     /// The same attempt by the gate's user, which the boundary lets out. One stands for all attempts of its kind.
     fn control(&self, case: &Case) -> Control {
-        let key = (case.proof.kind, case.six, case.port);
+        // A namespace without a way out has none for the gate's user either: the control of that is outside of it.
+        let inside = case
+            .proof
+            .inside
+            .filter(|inside| *inside == Inside::UserNamespace);
+        let key = (case.proof.kind, case.six, case.port, inside.is_some());
         let mut controls = self
             .controls
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let cell = std::sync::Arc::clone(controls.entry(key).or_default());
         drop(controls);
-        cell.get_or_init(|| self.make_control(case)).clone()
+        cell.get_or_init(|| self.make_control(case, inside)).clone()
     }
 
-    fn make_control(&self, case: &Case) -> Control {
+    fn make_control(&self, case: &Case, inside: Option<Inside>) -> Control {
         if let Some(why) = &self.dead[usize::from(case.six)] {
-            return Control {
-                works: false,
-                words: why.clone(),
-            };
+            return Control::new(false, why.clone());
         }
         let kind = case.proof.kind;
-        // Echo sockets may be closed to everybody; a raw one shows that echo requests arrive.
-        let tried = if kind == Kind::Icmp { Kind::Raw } else { kind };
+        if kind == Kind::Ping {
+            return ping_without_rules(case);
+        }
         let (address, source) = match self.fresh(case) {
             Ok(target) => target,
-            Err(error) => {
-                return Control {
-                    works: false,
-                    words: error.to_string(),
-                };
-            }
+            Err(error) => return Control::new(false, error.to_string()),
+        };
+        let patience = if source.is_some() {
+            super::SPOOFED_MS
+        } else {
+            super::PATIENCE_MS
         };
         let task = Task {
             address: Some(address),
             source,
+            inside,
             interface: self.peer.interface(),
             port: case.port,
-            ..Task::new(
-                tried,
-                if source.is_some() {
-                    super::SPOOFED_MS
-                } else {
-                    super::PATIENCE_MS
-                },
-            )
+            ..Task::new(kind, patience)
         };
-        let gate = case::keeping(self.subject.gate, tried);
+        let gate = case::keeping(self.subject.gate, kind);
         let report = spawn::attempt(Some(gate), &task);
-        let works = self.peer.wait_for(address, HEARS);
+        // What nobody can try: no such protocol or namespace, and echo sockets that are closed to everybody.
+        let closed = kind == Kind::Icmp && report.errno.as_deref() == Some("EACCES");
+        let lacks = closed || report.outcome == Outcome::Absent;
+        let works = !lacks && self.peer.wait_for(address, HEARS);
         let heard = if works {
             "reached it"
         } else {
@@ -169,6 +172,7 @@ impl Run<'_> {
         };
         Control {
             works,
+            lacks,
             words: format!("uid {} {heard} ({})", gate.uid, report.words()),
         }
     }
@@ -191,26 +195,35 @@ impl Run<'_> {
                 if let Some(why) = &self.dead[usize::from(case.six)] {
                     return (Status::CouldNotTell, format!("{saw}, but {why}"));
                 }
-                let guest = self.subject.scope == crate::prove::kind::OnlyIn::Guest;
-                if guest {
-                    let text =
-                        format!("{saw}; control: the wire carries the gate's flows both ways");
-                    return (Status::Holds, text);
-                }
-                // Nobody shuts a stranger in: one that listens is the control.
-                match self.listens(Some(self.subject.stranger), case.six) {
-                    Ok(true) => (
-                        Status::Holds,
-                        format!("{saw}; control: uid {} was", self.subject.stranger.uid),
-                    ),
-                    Ok(false) => (
-                        Status::CouldNotTell,
-                        format!("{saw}, but neither was the control"),
-                    ),
-                    Err(report) => (Status::CouldNotTell, report.words()),
-                }
+                let control = self.listens_without_rules(case.identity, case.six);
+                verdict::granted(
+                    &Report::new(Outcome::TimedOut, saw),
+                    Must::Fail,
+                    Some(&control),
+                )
             }
         }
+    }
+
+    /// The same user, the same listener and the same peer, where no rule stands: there the peer gets in.
+    fn listens_without_rules(&self, identity: Option<Identity>, six: bool) -> Control {
+        let beyond = self.peer.beyond_rules(six);
+        let (host, port) = (beyond.host(), BARE_PORT);
+        let task = Task {
+            address: Some(host),
+            port,
+            ..Task::new(Kind::Inbound, super::LONG_PATIENCE_MS)
+        };
+        let who = "the same listener in a network namespace without rules";
+        let lay = |pid| self.peer.lay_beyond_rules(pid, beyond);
+        let listener = match Listener::start_without_rules(identity, &task, lay) {
+            Ok(listener) => listener,
+            Err(report) => return Control::new(false, format!("{who}: {}", report.words())),
+        };
+        let answered = self.peer.dials(host, port) == Some(true);
+        drop(listener);
+        let heard = if answered { "was" } else { "was not" };
+        Control::new(answered, format!("{who} {heard} reached"))
     }
 
     fn listens(&self, identity: Option<Identity>, six: bool) -> Result<bool, Report> {
@@ -297,4 +310,20 @@ impl Run<'_> {
             }
         }
     }
+}
+
+/// The same user and the same program where there are no rules: whose rights it has is its own matter, and in scope `guest`
+/// nobody else's would get out.
+fn ping_without_rules(case: &Case) -> Control {
+    let address: IpAddr = if case.six {
+        Ipv6Addr::LOCALHOST.into()
+    } else {
+        Ipv4Addr::LOCALHOST.into()
+    };
+    let task = Task {
+        address: Some(address),
+        ..Task::new(Kind::Ping, super::PATIENCE_MS)
+    };
+    let report = spawn::attempt_without_rules(case.identity, &task);
+    Control::by("the same where there are no rules", &report)
 }

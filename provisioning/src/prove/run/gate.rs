@@ -1,0 +1,111 @@
+//! Requests through the live gate, in a run that this proof opens.
+
+use std::time::Duration;
+
+use super::Run;
+use super::local::not_applicable;
+use crate::prove::case::Case;
+use crate::prove::gate_run::{GateRun, PORT};
+use crate::prove::kind::Must;
+use crate::prove::spawn;
+use crate::prove::task::{Outcome, Report};
+use crate::prove::verdict::{self, Control, Judged, Status};
+
+impl Run<'_> {
+    fn open_run(&self) -> Result<&GateRun, Judged> {
+        match &self.gate_run {
+            Ok(run) => Ok(run),
+            Err(why) if self.subject.instance.is_none() => Err(not_applicable(why)),
+            Err(why) => Err((Status::CouldNotTell, why.clone())),
+        }
+    }
+
+    /// The request that the peer got. What was answered has arrived, and is told in its own time; what was refused will
+    /// not come.
+    fn head(&self, run: &GateRun, report: &Report, words: &str) -> Option<String> {
+        let patience = if report.outcome == Outcome::Answered {
+            super::HEARS
+        } else {
+            Duration::ZERO
+        };
+        self.peer.head(run.at, words, patience)
+    }
+
+    /// A request that the policy allows, by the same user.
+    fn listed_control(&self, run: &GateRun, case: &Case) -> Control {
+        let listed = spawn::attempt(case.identity, &run.request(&run.url("control"), &[]));
+        Control::by("a listed place", &listed)
+    }
+
+    pub(super) fn listed(&self, case: &Case) -> Judged {
+        let run = match self.open_run() {
+            Ok(run) => run,
+            Err(judged) => return judged,
+        };
+        let report = spawn::attempt(case.identity, &run.request(&run.url("listed"), &[]));
+        let arrived = self.head(run, &report, "/listed").is_some();
+        let (status, saw) = verdict::granted(&report, case.proof.must, None);
+        let status = if case.proof.must == Must::Succeed && !arrived {
+            Status::Broken
+        } else {
+            status
+        };
+        let got = if arrived { "got" } else { "did not get" };
+        (status, format!("{saw}; the outside peer {got} it"))
+    }
+
+    pub(super) fn unlisted(&self, case: &Case) -> Judged {
+        let run = match self.open_run() {
+            Ok(run) => run,
+            Err(judged) => return judged,
+        };
+        let address = self.peer.address(false).and_then(|address| {
+            self.peer.listen(address, &[], &[], &[PORT])?;
+            Ok(address)
+        });
+        let address = match address {
+            Ok(address) => address,
+            Err(error) => return (Status::CouldNotTell, error.to_string()),
+        };
+        let request = run.request(&format!("http://{address}/"), &[]);
+        let report = spawn::attempt(case.identity, &request);
+        let arrived = self.peer.arrived(address);
+        let control = self.listed_control(run, case);
+        verdict::at_peer(&report, arrived, Some(&control), None, false)
+    }
+
+    pub(super) fn headers(&self, case: &Case) -> Judged {
+        let run = match self.open_run() {
+            Ok(run) => run,
+            Err(judged) => return judged,
+        };
+        let mark = format!("/{}", case.id.replace('/', "-"));
+        let request = run.request(&run.url(&mark[1..]), &case.proof.headers);
+        let report = spawn::attempt(case.identity, &request);
+        let Some(head) = self.head(run, &report, &mark) else {
+            // A request that is refused for what it carries takes nothing along either.
+            let code = report.found.first().map(String::as_str);
+            if matches!(code, Some("400" | "403")) {
+                let control = self.listed_control(run, case);
+                return verdict::granted(&report, Must::Fail, Some(&control));
+            }
+            let text = format!("the request did not arrive: {}", report.words());
+            return (Status::CouldNotTell, text);
+        };
+        let head = head.to_ascii_lowercase();
+        let value = |header: &str| {
+            let (_, value) = header.split_once(':').unwrap_or(("", header));
+            value.trim().to_ascii_lowercase()
+        };
+        let headers = case.proof.headers.iter();
+        let leaked: Vec<String> = headers
+            .filter(|header| head.contains(value(header).as_str()))
+            .cloned()
+            .collect();
+        let good = format!(
+            "the request arrived without any of {}",
+            case.proof.headers.len()
+        );
+        verdict::none_of(&leaked, good, "there arrived")
+    }
+}
