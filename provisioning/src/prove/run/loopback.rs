@@ -217,7 +217,7 @@ impl Run<'_> {
                 format!("{}: the caller did not hear it at once", report.words()),
             );
         }
-        let listener = self.stand_in(Some(self.subject.gate), case.six);
+        let listener = self.stand_in(Kind::Squat, Some(self.subject.gate), case.six);
         let control = match listener {
             Ok(_listener) => {
                 let report = spawn::attempt(case.identity, &self.to_gate(case));
@@ -256,7 +256,7 @@ impl Run<'_> {
     /// The place is taken, and whoever has it answers; or it is closed to that user, and not to the gate's.
     fn could_not_listen(&self, client: &Case, refusal: &Report) -> Judged {
         let taken = refusal.errno.as_deref() == Some("EADDRINUSE");
-        let listener = self.stand_in(Some(self.subject.gate), client.six);
+        let listener = self.stand_in(Kind::Squat, Some(self.subject.gate), client.six);
         let report = spawn::attempt(client.identity, &self.to_gate(client));
         let who = match listener {
             Ok(_) if taken => {
