@@ -1,7 +1,9 @@
 //! `portcullis prove` is green behind the boundary, red without it, and says when it could not tell.
 
+mod absent;
 mod installed;
 mod lab;
+mod machine;
 mod mutation;
 
 use std::fs;

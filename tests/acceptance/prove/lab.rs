@@ -1,6 +1,6 @@
 //! A host of its own for `portcullis prove`: a namespace, a boundary, and the command.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -45,6 +45,25 @@ impl Proven {
         let proof = proofs.iter().find(|proof| proof["id"] == id);
         let proof = proof.unwrap_or_else(|| panic!("no proof {id}: {}", self.shown()));
         proof["status"].as_str().unwrap()
+    }
+
+    /// What was seen of one proof.
+    #[track_caller]
+    pub(super) fn saw(&self, id: &str) -> &str {
+        let proofs = self.report["proofs"].as_array().unwrap();
+        let proof = proofs.iter().find(|proof| proof["id"] == id);
+        let proof = proof.unwrap_or_else(|| panic!("no proof {id}: {}", self.shown()));
+        proof["saw"].as_str().unwrap()
+    }
+
+    /// Of what must fail, all that holds.
+    pub(super) fn held_refusals(&self) -> Vec<&str> {
+        let proofs = self.report["proofs"].as_array().unwrap();
+        proofs
+            .iter()
+            .filter(|proof| proof["status"] == "holds" && proof["must"] == "fail")
+            .map(|proof| proof["id"].as_str().unwrap())
+            .collect()
     }
 
     pub(super) fn count(&self, status: &str) -> u64 {
@@ -107,6 +126,16 @@ impl Lab {
         self.first + 7
     }
 
+    /// The uid of the gate.
+    pub(super) fn gate(&self) -> u32 {
+        self.first + 99
+    }
+
+    /// The program, which is this lab's own copy.
+    pub(super) fn program(&self) -> &Path {
+        &self.portcullis
+    }
+
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -129,6 +158,42 @@ impl Lab {
     #[track_caller]
     pub(super) fn open(&self) {
         self.boundary("remove").ok();
+    }
+
+    /// Loads here what this lab's configuration would be in the other scope.
+    pub(super) fn apply_as(&self, scope: &str) {
+        let text = std::fs::read_to_string(self.path("boundary.toml")).unwrap();
+        let mut lines: Vec<String> = text
+            .lines()
+            .filter(|line| !line.starts_with("scope") && !line.starts_with("agents"))
+            .map(str::to_owned)
+            .collect();
+        if scope == "agents" {
+            lines.insert(
+                0,
+                format!("agents = [\"{}-{}\"]", self.first, self.first + 49),
+            );
+        }
+        lines.insert(0, format!("scope = \"{scope}\""));
+        let other = self.path("other.toml");
+        std::fs::write(&other, lines.join("\n")).unwrap();
+        self.load(&other);
+    }
+
+    /// Loads this lab's rules on another lab's host.
+    pub(super) fn apply_in(&self, other: &Self) {
+        other.load(&self.path("boundary.toml"));
+    }
+
+    #[track_caller]
+    fn load(&self, config: &Path) {
+        Program::new(binaries::path("portcullis-boundary"))
+            .arg("--config")
+            .arg(config)
+            .arg("apply")
+            .in_netns(&self.netns)
+            .run()
+            .ok();
     }
 
     /// An interface with a default route, as a container on somebody's bridge has it.
@@ -173,6 +238,27 @@ impl Lab {
         Proven::of(self.run(&words))
     }
 
+    /// The proofs of the built-in list with these ids, on a machine that a shell prepares in a mount namespace of its own.
+    #[track_caller]
+    pub(super) fn prove_only(&self, ids: &[&str], prepare: &str) -> Proven {
+        let list = self.path("only.toml");
+        std::fs::write(&list, only(ids)).unwrap();
+        let script = format!(
+            "set -e\n{prepare}\nset +e\n{} prove --format json --boundary {} --agent {} --proofs {}\n\
+             code=$?\n[ -z \"$!\" ] || kill $!\nexit $code",
+            self.portcullis.display(),
+            self.path("boundary.toml").display(),
+            self.agent(),
+            list.display()
+        );
+        Proven::of(
+            Program::new("sh")
+                .args(["-c", &script])
+                .in_netns(&self.netns)
+                .run(),
+        )
+    }
+
     /// By an agent, who has no more than itself, and can gain nothing.
     #[track_caller]
     pub(super) fn alone(&self, uid: u32) -> Proven {
@@ -199,4 +285,15 @@ impl Lab {
             .run()
             .ok()
     }
+}
+
+/// A list with these proofs of the built-in one.
+pub(super) fn only(ids: &[&str]) -> String {
+    let path = binaries::repository().join("provisioning/proofs.toml");
+    let mut list: toml::Table = toml::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    list.remove("redundant");
+    let proofs = list.get_mut("proof").unwrap().as_array_mut().unwrap();
+    proofs.retain(|proof| ids.contains(&proof["id"].as_str().unwrap()));
+    assert_eq!(proofs.len(), ids.len(), "{ids:?}");
+    toml::to_string(&list).unwrap()
 }
