@@ -1,5 +1,6 @@
 //! Each rule of the boundary is taken away in turn: `prove` goes red, or, for a rule that is listed with a reason as
-//! redundant, `portcullis-boundary verify` does. So does each chain's policy.
+//! redundant, `portcullis-boundary verify` does. So does each chain's policy. Every rule of every kind of configuration has
+//! its turn, by its name and scope once.
 
 use std::sync::Mutex;
 use std::thread;
@@ -13,9 +14,65 @@ use tests::binaries;
 /// Hosts side by side: most of a run is waiting.
 const HOSTS: usize = 5;
 
-/// Plain, and with flows that are led to the gate without having asked. Of the second only what the
-/// first has not: the others are the same rules.
-const CONFIGURATIONS: [&str; 2] = ["", "[redirect]\nport = 3129\n[resolver]\nport = 3153\n"];
+/// Flows that are led to the gate without having asked.
+const LED: &str = "[redirect]\nport = 3129\n[resolver]\nport = 3153\n";
+/// The same for some ports alone.
+const PORTS: &str = "[redirect]\nport = 3129\nports = [80, 8443]\n";
+/// Who may leave for a while, over both protocols.
+const EXCEPTIONS: &str = r#"
+[[exception]]
+user = 42
+destination = "203.0.113.10:443"
+reason = "packages"
+expires = "2100-01-01T00:00:00Z"
+[[exception]]
+user = 42
+destination = "[2001:db8:ffff::]:53"
+protocol = "udp"
+reason = "names"
+expires = "2100-01-01T00:00:00Z"
+"#;
+/// What a guest names.
+const NAMED: &str = r#"
+[guest.dhcp]
+user = 0
+servers = ["203.0.113.1", "ff02::1:2"]
+reason = "the lease"
+[guest.resolver]
+user = 43
+servers = ["203.0.113.53:53", "[2001:db8:ffff::53]:53"]
+reason = "names for the gate"
+[[guest.administration]]
+sources = ["203.0.113.0/28", "2001:db8:ffff::/64"]
+ports = [22, 2222]
+reason = "maintenance"
+[[guest.administration]]
+sources = ["203.0.113.16/28"]
+ports = [22]
+user = 44
+reason = "more of it"
+"#;
+
+/// The proofs that a rule of packets may touch: they are tried first, and the whole list only where none of them noticed.
+const FIRST: &[&str] = &[
+    "KRN-01",
+    "KRN-03-udp",
+    "KRN-05-from-gate-port",
+    "KRN-05-loopback",
+    "KRN-24-agent",
+    "KRN-24-full",
+    "OPN-counted",
+    "OPN-finish",
+    "OPN-gate-away",
+    "OPN-gate-dns",
+    "OPN-gate-loopback",
+    "OPN-gate-port",
+    "OPN-gate-tcp",
+    "OPN-neighbour",
+    "OWN-inbound",
+    "OWN-spoofed-tcp",
+    "OWN-spoofed-udp",
+];
 
 /// One thing to take away, by its name in `[[redundant]]`.
 #[derive(Debug, Clone)]
@@ -24,22 +81,49 @@ struct Mutation {
     words: Vec<String>,
 }
 
+/// One entry of `[[redundant]]`: a rule, or with a `*` each rule of a kind that a configuration may have any number of.
+#[derive(Debug)]
+struct Redundant(String);
+
+impl Redundant {
+    fn is(&self, name: &str) -> bool {
+        match self.0.split_once('*') {
+            None => self.0 == name,
+            Some((head, tail)) => {
+                name.len() >= head.len() + tail.len()
+                    && name.starts_with(head)
+                    && name.ends_with(tail)
+            }
+        }
+    }
+
+    /// What lets something through, and nothing else: taken away together they are taken away one by one.
+    fn is_opening(&self) -> bool {
+        self.0.contains('*')
+    }
+}
+
 #[test]
 fn no_rule_goes_unnoticed() {
     let mut all = Vec::new();
     for scope in SCOPES {
+        let named = if scope == "guest" { NAMED } else { "" };
+        let everything = format!("{EXCEPTIONS}{LED}{named}");
         let redundant = redundant(scope);
         let mut known: Vec<String> = Vec::new();
-        for more in CONFIGURATIONS {
+        // Of each only what those before it have not: the others are the same rules.
+        for more in ["", LED, PORTS, &everything] {
             let mut fresh = mutations(scope, more);
             fresh.retain(|mutation| !known.contains(&mutation.name));
-            assert!(fresh.len() > 8, "{scope}: only {} mutations", fresh.len());
+            assert!(!fresh.is_empty(), "{scope}: nothing new in {more}");
             known.extend(fresh.iter().map(|mutation| mutation.name.clone()));
             all.extend(unnoticed(scope, more, fresh, &redundant));
         }
-        let gone = redundant.iter().filter(|name| !known.contains(name));
+        let gone = redundant
+            .iter()
+            .filter(|entry| !known.iter().any(|name| entry.is(name)));
         all.extend(
-            gone.map(|name| format!("{scope}: {name} is listed as redundant and is no rule")),
+            gone.map(|entry| format!("{scope}: {} is listed as redundant and is no rule", entry.0)),
         );
     }
     assert!(all.is_empty(), "{}", all.join("\n"));
@@ -50,11 +134,21 @@ fn unnoticed(
     scope: &str,
     more: &str,
     mutations: Vec<Mutation>,
-    redundant: &[String],
+    redundant: &[Redundant],
 ) -> Vec<String> {
-    let work = Mutex::new(mutations);
+    let entry = |name: &str| redundant.iter().find(|entry| entry.is(name));
+    let is_opening =
+        |mutation: &&Mutation| entry(&mutation.name).is_some_and(Redundant::is_opening);
+    let openings: Vec<Mutation> = mutations.iter().filter(is_opening).cloned().collect();
     let wrong = Mutex::new(Vec::new());
+    let work = Mutex::new(mutations);
     thread::scope(|threads| {
+        threads.spawn(|| {
+            wrong
+                .lock()
+                .unwrap()
+                .extend(without(scope, more, &openings))
+        });
         for _ in 0..HOSTS {
             threads.spawn(|| {
                 let lab = Lab::with(scope, more);
@@ -62,11 +156,9 @@ fn unnoticed(
                     let Some(mutation) = work.lock().unwrap().pop() else {
                         return;
                     };
-                    let problem = judge(&lab, &mutation, redundant.contains(&mutation.name));
-                    wrong
-                        .lock()
-                        .unwrap()
-                        .extend(problem.map(|text| format!("{scope}: {}: {text}", mutation.name)));
+                    let problem = judge(&lab, &mutation, entry(&mutation.name));
+                    let problem = problem.map(|text| format!("{scope}: {}: {text}", mutation.name));
+                    wrong.lock().unwrap().extend(problem);
                 }
             });
         }
@@ -74,24 +166,54 @@ fn unnoticed(
     wrong.into_inner().unwrap()
 }
 
-/// What is wrong with how a mutation was noticed.
-fn judge(lab: &Lab, mutation: &Mutation, redundant: bool) -> Option<String> {
+/// With these rules, and without all of them: green.
+fn without(scope: &str, more: &str, openings: &[Mutation]) -> Option<String> {
+    let lab = Lab::with(scope, more);
     lab.shut();
+    for mutation in openings {
+        take_away(&lab, mutation);
+    }
+    let proven = lab.prove(&[]);
+    (proven.code != 0).then(|| {
+        let names: Vec<&str> = openings.iter().map(|one| one.name.as_str()).collect();
+        format!(
+            "{scope}: {more}: without {names:?} not green: {}",
+            proven.shown()
+        )
+    })
+}
+
+fn take_away(lab: &Lab, mutation: &Mutation) {
     let words: Vec<&str> = mutation.words.iter().map(String::as_str).collect();
-    let words = [&words[..], &handle(lab, mutation)].concat();
-    lab.nft(&words);
+    lab.nft(&[&words[..], &handle(lab, mutation)].concat());
+}
+
+/// What is wrong with how a mutation was noticed.
+fn judge(lab: &Lab, mutation: &Mutation, redundant: Option<&Redundant>) -> Option<String> {
+    lab.shut();
+    take_away(lab, mutation);
     let verified = lab.boundary("verify");
     if verified.code() != 1 {
         return Some(format!("verify does not notice: {}", verified.shown()));
     }
+    if redundant.is_some_and(Redundant::is_opening) {
+        return None;
+    }
+    let proven = lab.prove_only(FIRST, "");
+    match (proven.code, redundant) {
+        (1, None) | (0, Some(_)) => return None,
+        (1, Some(_)) => {
+            return Some(format!(
+                "is no longer redundant, prove notices:\n{}",
+                proven.shown()
+            ));
+        }
+        _ => {}
+    }
     let proven = lab.prove(&[]);
     match (proven.code, redundant) {
-        (1, false) | (0, true) => None,
-        (1, true) => Some(format!(
-            "is no longer redundant, prove notices:\n{}",
-            proven.shown()
-        )),
-        (_, _) => Some(format!(
+        (1, None) | (0, Some(_)) => None,
+        _ => Some(format!(
             "prove does not notice, and it is not listed as redundant:\n{}",
             proven.shown()
         )),
@@ -149,7 +271,7 @@ fn mutations(scope: &str, more: &str) -> Vec<Mutation> {
 }
 
 /// What the list of proofs calls redundant in this scope.
-fn redundant(scope: &str) -> Vec<String> {
+fn redundant(scope: &str) -> Vec<Redundant> {
     let text =
         std::fs::read_to_string(binaries::repository().join("provisioning/proofs.toml")).unwrap();
     let list: toml::Value = toml::from_str(&text).unwrap();
@@ -163,6 +285,6 @@ fn redundant(scope: &str) -> Vec<String> {
             .get("scope")
             .is_none_or(|only| only.as_str() == Some(scope))
     });
-    here.map(|entry| entry["rule"].as_str().unwrap().to_owned())
+    here.map(|entry| Redundant(entry["rule"].as_str().unwrap().to_owned()))
         .collect()
 }
