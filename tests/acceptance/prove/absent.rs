@@ -11,6 +11,7 @@ const LIST: &[&str] = &[
     "OWN-inbound",
     "OPN-gate-tcp",
     "OPN-gate-port",
+    "OPN-stranger",
 ];
 
 #[test]
