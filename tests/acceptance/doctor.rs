@@ -393,7 +393,8 @@ fn a_credential_that_is_refused_is_sick_everywhere_and_its_canary_says_so_on_dem
     };
     let before = trials();
     assert_eq!(instance.portcullis().arg("canary").run().code(), 0);
-    assert_eq!(trials(), before + 2, "with it and without, now");
+    // The one at the gate's start may still come.
+    assert!(trials() >= before + 2, "with it and without, now");
     put(&wrong);
     let canary = instance.portcullis().arg("canary").run();
     assert_eq!(canary.code(), 1, "{}", canary.shown());
