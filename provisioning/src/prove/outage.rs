@@ -1,7 +1,8 @@
 //! The gate killed, held down while everything is tried again, and brought back.
 //!
 //! A process of its own holds it down, in a session of its own, and brings it back when its standard input ends: that it
-//! does however `prove` ends, by a signal that nothing can catch as well.
+//! does however `prove` ends, by a signal that nothing can catch as well. Where systemd is process 1 it is in a unit of its
+//! own too, since whoever stops the unit that `prove` runs in kills every process of it.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -64,7 +65,16 @@ impl Outage {
     /// # Errors
     /// When it does not run, or does not die.
     pub fn begin(instance: &Instance) -> Result<Self, OutageError> {
-        let mut child = Command::new(SELF)
+        let mut command = if Site::host_has_systemd() {
+            let mut command = Command::new("systemd-run");
+            command.args(["--scope", "--quiet", "--collect", "--"]);
+            // Its own `self` would be systemd-run.
+            command.arg(format!("/proc/{}/exe", std::process::id()));
+            command
+        } else {
+            Command::new(SELF)
+        };
+        let mut child = command
             .args(["prove", "hold-gate", "--prefix"])
             .arg(instance.layout.prefix())
             .env_clear()
@@ -128,7 +138,10 @@ pub fn hold(instance: &Instance) -> Result<(), OutageError> {
     };
     let keeper = Keeper::find(instance, by_systemd)?;
     // From here on it is brought back, whatever happens.
-    let result = keeper.hold_back().and_then(|()| slay(running));
+    let result = keeper
+        .hold_back()
+        .and_then(|()| slay(running))
+        .and_then(|()| falls_silent(instance));
     if result.is_ok() {
         crate::output::data("down");
         let mut rest = Vec::new();
@@ -149,6 +162,18 @@ fn slay(pid: i32) -> Result<(), OutageError> {
     kill(Pid::from_raw(pid), Signal::SIGKILL).map_err(OutageError::Signal)?;
     let deadline = Instant::now() + PATIENCE;
     while moment.is_alive() {
+        if Instant::now() > deadline {
+            return Err(OutageError::Survived(PATIENCE));
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// The first thread of a killed process may be gone while others still hold its sockets.
+fn falls_silent(instance: &Instance) -> Result<(), OutageError> {
+    let deadline = Instant::now() + PATIENCE;
+    while ready::problem(instance, KEY).is_none() {
         if Instant::now() > deadline {
             return Err(OutageError::Survived(PATIENCE));
         }
