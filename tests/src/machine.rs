@@ -78,8 +78,10 @@ impl Machine {
         };
         let qemu = disk
             .qemu()
-            // A processor of the host's may be offered and not work; an emulated one is the same everywhere.
-            .args(["-accel", "tcg,thread=multi", "-smp", "2", "-m", "1024"])
+            // A processor of the host's may be offered and not work; an emulated one is the same everywhere. It has a
+            // source of randomness, for which a boot would wait otherwise; a fifth level of page tables is only work.
+            .args(["-accel", "tcg,thread=multi", "-cpu", "max,la57=off"])
+            .args(["-smp", "2", "-m", "1024"])
             .args(["-nodefaults", "-display", "none"])
             .arg("-kernel")
             .arg(disk.file("kernel"))
@@ -262,11 +264,16 @@ impl Drop for Machine {
     }
 }
 
-/// Where the machine's own files are kept between runs: beside what cargo keeps.
+/// Where the machine's own files are kept between runs: beside what cargo keeps. A release other than the usual one, which
+/// `BOOT_SUITE` names for `tests/boot`, has a place of its own.
 fn kept() -> PathBuf {
     let profile = crate::binaries::directory();
     let target = profile.parent().expect("a profile lies in a target folder");
-    target.join("boot")
+    let suite = std::env::var("BOOT_SUITE").unwrap_or_default();
+    target.join(match suite.as_str() {
+        "" | "bookworm" => "boot".to_owned(),
+        other => format!("boot-{other}"),
+    })
 }
 
 /// A program of this repository's own scripts.

@@ -17,6 +17,7 @@ unit early-agent <<UNIT
 DefaultDependencies=no
 [Service]
 User=agent
+NoNewPrivileges=yes
 ExecStart=$send 10.0.2.2:4100 [fec0::2]:4100
 [Install]
 WantedBy=sysinit.target
@@ -85,4 +86,4 @@ UNIT
 systemctl daemon-reload
 systemctl --quiet enable early-agent early-root agent moment spoil
 systemctl restart portcullis-boundary
-portcullis status
+timeout 300 bash -c 'until portcullis status; do sleep 1; done'
