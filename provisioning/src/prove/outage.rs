@@ -1,8 +1,7 @@
 //! The gate killed, held down while everything is tried again, and brought back.
 //!
 //! A process of its own holds it down, in a session of its own, and brings it back when its standard input ends: that it
-//! does however `prove` ends, by a signal that nothing can catch as well. Where systemd is process 1 it is in a unit of its
-//! own too, since whoever stops the unit that `prove` runs in kills every process of it.
+//! does however `prove` ends, by a signal that nothing can catch as well.
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -65,16 +64,7 @@ impl Outage {
     /// # Errors
     /// When it does not run, or does not die.
     pub fn begin(instance: &Instance) -> Result<Self, OutageError> {
-        let mut command = if Site::host_has_systemd() {
-            let mut command = Command::new("systemd-run");
-            command.args(["--scope", "--quiet", "--collect", "--"]);
-            // Its own `self` would be systemd-run.
-            command.arg(format!("/proc/{}/exe", std::process::id()));
-            command
-        } else {
-            Command::new(SELF)
-        };
-        let mut child = command
+        let mut child = Command::new(SELF)
             .args(["prove", "hold-gate", "--prefix"])
             .arg(instance.layout.prefix())
             .env_clear()
