@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use super::WRITTEN_WITHIN;
 use super::shared::{Held, Shared, State};
 
+/// A sync that is to be shared waits for company as long as the last one took, but no longer.
 const GATHERING: Duration = Duration::from_millis(1);
 
 /// What the thread is doing.
