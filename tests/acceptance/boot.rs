@@ -211,7 +211,8 @@ fn without_the_boundary_the_same_packets_leave_and_what_requires_it_stays_down()
     let mut machine = boot(&UNBOUND);
     for port in [EARLY_AGENT, EARLY_ROOT] {
         for (family, tcp) in [(4, false), (4, true), (6, false), (6, true)] {
-            tests::wait::until(&format!("port {port} family {family} tcp {tcp}"), || {
+            let what = format!("port {port} family {family} tcp {tcp}");
+            tests::wait::until_within(PATIENCE, &what, || {
                 let frames = machine.frames();
                 frames
                     .iter()
