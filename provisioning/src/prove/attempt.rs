@@ -28,7 +28,7 @@ const NO_NAMESPACE: &str = "no such namespace could be made";
 pub fn run(task: &Task) -> Report {
     let began = Instant::now();
     let mut report = match namespace::enter(task.inside) {
-        Ok(()) => attempt(task),
+        Ok(()) => told_aloud(task.kind, attempt(task)),
         // Where there is none to be had, there is nothing to try.
         Err(error) => Report {
             outcome: Outcome::Absent,
@@ -38,6 +38,29 @@ pub fn run(task: &Task) -> Report {
     };
     report.ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     report
+}
+
+/// What this machine itself refuses, it refuses aloud. Whoever was let in and heard nothing was not told no: the answer
+/// may come later, or the deed be done.
+fn told_aloud(kind: Kind, report: Report) -> Report {
+    let local = matches!(
+        kind,
+        Kind::ConnectPath
+            | Kind::ControlSocket
+            | Kind::FileReadable
+            | Kind::FileWritable
+            | Kind::NameService
+            | Kind::GateListed
+            | Kind::GateUnlisted
+            | Kind::GateHeaders
+    );
+    match report.outcome {
+        Outcome::TimedOut | Outcome::Sent if local => Report {
+            found: report.found,
+            ..Report::new(Outcome::Unable, "asked, and no answer in time")
+        },
+        _ => report,
+    }
 }
 
 fn attempt(task: &Task) -> Report {
@@ -81,5 +104,85 @@ fn attempt(task: &Task) -> Report {
         | Kind::CoreDump
         | Kind::InheritedSocket
         | Kind::GateNeighbour => Report::new(Outcome::Unable, "this is not for a process to try"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+
+    use crate::prove::kind::Service;
+
+    /// What comes of a question to somebody who takes it, and answers at once or too late.
+    fn asked(
+        task: impl FnOnce(std::path::PathBuf) -> Task,
+        answer: Option<&'static [u8]>,
+    ) -> Report {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let served = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            assert!(stream.read(&mut [0; 512]).unwrap() > 8);
+            if let Some(answer) = answer {
+                stream.write_all(answer).unwrap();
+            }
+            // Until whoever asked is gone.
+            let _ = stream.read(&mut [0]);
+        });
+        let report = run(&task(path));
+        served.join().unwrap();
+        report
+    }
+
+    #[test]
+    fn who_takes_a_question_and_is_late_has_not_refused_it() {
+        let service = |service, patience| {
+            move |path| Task {
+                paths: vec![path],
+                ..ask_service(service, patience)
+            }
+        };
+        let gate = |kind, patience| {
+            move |path| Task {
+                paths: vec![path],
+                names: vec!["GET http://a.test/".to_owned()],
+                ..Task::new(kind, patience)
+            }
+        };
+        for which in [
+            Service::Varlink,
+            Service::Nscd,
+            Service::Avahi,
+            Service::Bus,
+        ] {
+            let report = asked(service(which, 50), None);
+            assert_eq!(report.outcome, Outcome::Unable, "{which:?} {report:?}");
+        }
+        for kind in [Kind::ControlSocket, Kind::GateListed, Kind::GateUnlisted] {
+            let report = asked(gate(kind, 50), None);
+            assert_eq!(report.outcome, Outcome::Unable, "{kind:?} {report:?}");
+        }
+        // Controls: an answer in time is one, of either kind.
+        let answer = Some(&b"-15 Timeout reached\n"[..]);
+        let report = asked(service(Service::Avahi, 60_000), answer);
+        assert_eq!(report.outcome, Outcome::Granted, "{report:?}");
+        let denied = Some(&b"{\"error\":\"org.varlink.service.PermissionDenied\"}\0"[..]);
+        let report = asked(service(Service::Varlink, 60_000), denied);
+        assert_eq!(report.outcome, Outcome::Refused, "{report:?}");
+    }
+
+    #[test]
+    fn silence_is_a_refusal_on_a_wire_alone() {
+        for outcome in [Outcome::TimedOut, Outcome::Sent] {
+            let silent = Report::new(outcome, "");
+            assert_eq!(told_aloud(Kind::Udp, silent.clone()), silent);
+            let local = told_aloud(Kind::NameService, silent);
+            assert_eq!(local.outcome, Outcome::Unable);
+        }
+        let refused = Report::new(Outcome::Refused, "no");
+        assert_eq!(told_aloud(Kind::NameService, refused.clone()), refused);
     }
 }

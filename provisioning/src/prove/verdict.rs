@@ -119,6 +119,11 @@ pub(super) fn is_granted(report: &Report) -> bool {
     matches!(said(report), Said::Granted)
 }
 
+/// Whether it was told no, and nothing else went wrong.
+pub(super) fn is_refused(report: &Report) -> bool {
+    matches!(said(report), Said::Refused)
+}
+
 /// A refusal beside its control. Without one nobody knows whether anything was refused.
 fn beside(words: &str, control: Option<&Control>) -> Judged {
     match control {

@@ -80,6 +80,19 @@ fn programs_that_raise_an_account_are_red_and_helpers_that_do_nothing_tell_nothi
         let id = format!("KRN-31-elevate/uid{uid}");
         assert_eq!(red.status(&id), "broken", "{}", red.shown());
     }
+    // One that thinks for long has not said no, whatever the others say, and whoever else they raise.
+    let late = "mount -t tmpfs none /usr/local/sbin\n\
+                printf '#!/bin/sh\\nexec sleep 120\\n' >/usr/local/sbin/sudo\nchmod 755 /usr/local/sbin/sudo";
+    let untold = lab.prove_only(&["KRN-31-elevate"], late);
+    assert_eq!(untold.code, 2, "{}", untold.shown());
+    for uid in [uid, lab.agent()] {
+        let id = format!("KRN-31-elevate/uid{uid}");
+        assert_eq!(untold.status(&id), "could-not-tell", "{}", untold.shown());
+        assert!(untold.saw(&id).contains("sudo did not end in time"));
+    }
+    let refuses = late.replace("exec sleep 120", "exit 1");
+    let held = lab.prove_only(&["KRN-31-elevate"], &refuses);
+    assert_eq!(held.code, 0, "{}", held.shown());
     let deaf = "mount -t tmpfs none /usr/local/sbin\n\
                 printf '#!/bin/sh\\nexit 1\\n' >/usr/local/sbin/newuidmap\nchmod 755 /usr/local/sbin/newuidmap";
     let untold = lab.prove_only(HELPERS, deaf);
@@ -144,12 +157,12 @@ fn a_service_that_resolves_names_for_whoever_asks_is_red() {
         ("avahi", "/run/avahi-daemon/socket"),
     ];
     let id = |service: &str| format!("KRN-05-services/{service}");
-    let beside = |mode: &str| {
+    let served = |mode: &str, how: &str| {
         let mut lines = vec![
             "mount -t tmpfs none /run".to_owned(),
             "mkfifo /run/ready".to_owned(),
             format!(
-                "timeout 60 python3 {} stub resolved-varlink resolved-bus nscd avahi >/run/ready 2>/dev/null &",
+                "timeout 60 python3 {} {how} stub resolved-varlink resolved-bus nscd avahi >/run/ready 2>/dev/null &",
                 script.display()
             ),
             "read ready </run/ready".to_owned(),
@@ -157,6 +170,7 @@ fn a_service_that_resolves_names_for_whoever_asks_is_red() {
         lines.extend(sockets.map(|(_, path)| format!("chmod {mode} {path}")));
         lab.prove_only(&["KRN-05-services"], &lines.join("\n"))
     };
+    let beside = |mode: &str| served(mode, "");
     let red = beside("666");
     assert_eq!(red.code, 1, "{}", red.shown());
     // What is asked over a socket no rule of packets sees; what is asked over loopback one does.
@@ -168,6 +182,13 @@ fn a_service_that_resolves_names_for_whoever_asks_is_red() {
     assert_eq!(closed.code, 0, "{}", closed.shown());
     for (service, _) in sockets {
         assert_eq!(closed.status(&id(service)), "holds", "{}", closed.shown());
+    }
+    // Who took a question may have passed it on, also when the answer comes late.
+    let late = served("666", "late");
+    assert_eq!(late.code, 2, "{}", late.shown());
+    for (service, _) in sockets {
+        let status = late.status(&id(service));
+        assert_eq!(status, "could-not-tell", "{service}: {}", late.shown());
     }
     lab.open();
     let open = beside("600");

@@ -13,6 +13,7 @@ use nix::unistd::{Group, Uid, User, getgid, getgroups, setuid};
 
 use crate::process::SEARCH_PATH;
 use crate::prove::task::{Outcome, Report, Task};
+use crate::prove::verdict;
 
 /// Groups whose members become root by one command, or read and write what root keeps.
 const AS_GOOD_AS_ROOT: [&str; 14] = [
@@ -31,8 +32,25 @@ const AS_GOOD_AS_ROOT: [&str; 14] = [
     "sudo",
     "wheel",
 ];
-/// How long a program that runs others may take to refuse.
-const PROGRAM_PATIENCE: Duration = Duration::from_secs(4);
+/// Programs that run another one as root; each is asked for its uid.
+const RAISING: [&[&str]; 6] = [
+    &["sudo", "-n", "id", "-u"],
+    &["doas", "-n", "id", "-u"],
+    &["pkexec", "--disable-internal-agent", "id", "-u"],
+    &["su", "root", "-c", "id -u"],
+    &["runuser", "-u", "root", "--", "id", "-u"],
+    &[
+        "systemd-run",
+        "--quiet",
+        "--wait",
+        "--pipe",
+        "--no-ask-password",
+        "id",
+        "-u",
+    ],
+];
+/// How long a program may take: some pause before they refuse, or ask others first.
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(12);
 
 /// The set-user-id `ping`.
 pub(super) fn ping(task: &Task) -> Report {
@@ -41,11 +59,13 @@ pub(super) fn ping(task: &Task) -> Report {
     };
     let seconds = task.patience_ms.div_ceil(1000).max(1).to_string();
     let address = address.to_string();
-    match program(&[
+    let words = [
         "ping", "-n", "-q", "-c", "2", "-i", "0.3", "-w", &seconds, &address,
-    ]) {
-        Ok(Some(_)) => Report::new(Outcome::Answered, ""),
-        Ok(None) => Report::new(Outcome::Sent, ""),
+    ];
+    match program(&words, PROGRAM_PATIENCE) {
+        Ok(Ended::Said(_)) => Report::new(Outcome::Answered, ""),
+        Ok(Ended::Failed) => Report::new(Outcome::Sent, ""),
+        Ok(Ended::Late) => Report::new(Outcome::Unable, "ping did not end in time"),
         Err(error) => Report::of_error(&error),
     }
 }
@@ -293,43 +313,63 @@ fn dangerous(names: impl Iterator<Item = String>) -> Vec<String> {
 
 /// Programs that run another one as root, without a password.
 pub(super) fn elevate(_: &Task) -> Report {
-    let mut report = Report::new(Outcome::Absent, "none of them is here");
-    for words in [
-        &["sudo", "-n", "id", "-u"][..],
-        &["doas", "-n", "id", "-u"],
-        &["pkexec", "--disable-internal-agent", "id", "-u"],
-        &["su", "root", "-c", "id -u"],
-        &["runuser", "-u", "root", "--", "id", "-u"],
-        &[
-            "systemd-run",
-            "--quiet",
-            "--wait",
-            "--pipe",
-            "--no-ask-password",
-            "id",
-            "-u",
-        ],
-    ] {
-        match program(words) {
-            Ok(Some(said)) if said.trim() == "0" => report.found.push(words[0].to_owned()),
-            Ok(_) if report.outcome == Outcome::Absent => {
-                report = Report {
-                    found: report.found,
-                    ..Report::new(Outcome::Refused, format!("{} and the like", words[0]))
-                };
-            }
-            _ => {}
-        }
-    }
-    if !report.found.is_empty() {
-        report.outcome = Outcome::Granted;
-        report.detail = "ran a program as root".to_owned();
-    }
-    report
+    raised(&RAISING, PROGRAM_PATIENCE)
 }
 
-/// What it wrote, if it succeeded in time.
-fn program(words: &[&str]) -> io::Result<Option<String>> {
+/// Each is tried. Granted when one of them did it; refused only when each that is here said so.
+fn raised(ways: &[&[&str]], patience: Duration) -> Report {
+    let ended: Vec<(&str, io::Result<Ended>)> = thread::scope(|scope| {
+        let started: Vec<_> = ways
+            .iter()
+            .map(|words| (words[0], scope.spawn(|| program(words, patience))))
+            .collect();
+        let ended = started.into_iter().map(|(name, thread)| {
+            let died = |_| Err(io::Error::other("it could not be watched"));
+            (name, thread.join().unwrap_or_else(died))
+        });
+        ended.collect()
+    });
+    let (mut found, mut refused, mut untold) = (Vec::new(), Vec::new(), None);
+    for (name, ended) in ended {
+        match ended {
+            Ok(Ended::Said(said)) if said.trim() == "0" => found.push(name.to_owned()),
+            Ok(Ended::Said(_) | Ended::Failed) => refused.push(name),
+            Ok(Ended::Late) => untold = Some(format!("{name} did not end in time")),
+            Err(error) => {
+                let report = Report::of_error(&error);
+                if verdict::is_refused(&report) {
+                    refused.push(name);
+                } else if report.outcome != Outcome::Absent {
+                    untold = Some(format!("{name} did not start: {error}"));
+                }
+            }
+        }
+    }
+    if !found.is_empty() {
+        return Report {
+            found,
+            ..Report::new(Outcome::Granted, "ran a program as root")
+        };
+    }
+    match untold {
+        Some(why) => Report::new(Outcome::Unable, why),
+        None if refused.is_empty() => Report::new(Outcome::Absent, "none of them is here"),
+        None => Report::new(Outcome::Refused, refused.join(", ")),
+    }
+}
+
+/// How a program ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Ended {
+    /// It succeeded, and wrote this.
+    Said(String),
+    /// It said that it failed.
+    Failed,
+    /// Not in time: nobody knows what it would have done.
+    Late,
+}
+
+fn program(words: &[&str], patience: Duration) -> io::Result<Ended> {
     let mut child = Command::new(words[0])
         .args(&words[1..])
         .env_clear()
@@ -338,21 +378,25 @@ fn program(words: &[&str]) -> io::Result<Option<String>> {
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()?;
-    let deadline = Instant::now() + PROGRAM_PATIENCE;
+    let deadline = Instant::now() + patience;
     loop {
         if let Some(status) = child.try_wait()? {
             let mut said = String::new();
             if let Some(mut output) = child.stdout.take() {
                 output.read_to_string(&mut said)?;
             }
-            return Ok(status.success().then_some(said));
+            return Ok(if status.success() {
+                Ended::Said(said)
+            } else {
+                Ended::Failed
+            });
         }
         if Instant::now() > deadline {
-            // A program that runs as somebody else may not be ours to kill; it waits for a password that never comes.
+            // A program that runs as somebody else may not be ours to kill.
             if child.kill().is_ok() {
                 child.wait()?;
             }
-            return Ok(None);
+            return Ok(Ended::Late);
         }
         thread::sleep(Duration::from_millis(10));
     }
@@ -387,5 +431,24 @@ mod tests {
         task.paths.push(dir.path().to_owned());
         assert_eq!(files(&task, true).outcome, Outcome::Granted);
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_program_that_is_late_has_not_refused() {
+        const MISSING: &[&str] = &["no-such-program-as-this"];
+        const REFUSES: &[&str] = &["false"];
+        const RAISES: &[&str] = &["echo", "0"];
+        const HANGS: &[&str] = &["sleep", "60"];
+        const CANNOT_START: &[&str] = &["/etc/passwd/none"];
+        let long = Duration::from_secs(60);
+        let of = |ways: &[&[&str]], patience| raised(ways, patience).outcome;
+        assert_eq!(of(&[MISSING], long), Outcome::Absent);
+        assert_eq!(of(&[MISSING, REFUSES], long), Outcome::Refused);
+        // It may be executed by others, or by nobody: that is said at once.
+        assert_eq!(of(&[&["/etc/passwd"]], long), Outcome::Refused);
+        assert_eq!(of(&[REFUSES, CANNOT_START], long), Outcome::Unable);
+        let short = Duration::from_millis(200);
+        assert_eq!(of(&[HANGS, REFUSES], short), Outcome::Unable);
+        assert_eq!(of(&[RAISES, REFUSES], long), Outcome::Granted);
     }
 }
