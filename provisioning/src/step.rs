@@ -23,6 +23,7 @@ pub mod cgroups;
 pub mod configuration;
 pub mod credential;
 pub mod directories;
+pub mod outage;
 pub mod record;
 pub mod rootfs;
 pub mod rules;

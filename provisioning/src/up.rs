@@ -133,6 +133,7 @@ fn steps(site: &Site) -> Vec<Box<dyn Step>> {
     } else {
         steps.push(Box::new(step::cgroups::Cgroups));
     }
+    steps.push(Box::new(step::outage::Outage));
     for service in crate::service::services(&site.instance) {
         steps.push(Box::new(step::running::Running { key: service.key }));
     }

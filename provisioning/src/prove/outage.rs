@@ -1,7 +1,8 @@
 //! The gate killed, held down while everything is tried again, and brought back.
 //!
-//! A process of its own holds it down, in a session of its own, and brings it back when its standard input ends: that it
-//! does however `prove` ends, by a signal that nothing can catch as well.
+//! A process of its own holds it down, in a session of its own and deaf to the signals that end whatever is in its control
+//! group, and brings the gate back when its standard input ends: that it does however `prove` ends, by a signal that nothing
+//! can catch as well. Where it is itself killed that way, `portcullis up` finds what it left ([`remains`]).
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -10,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::unistd::{Pid, setsid};
 use thiserror::Error;
 
@@ -121,13 +122,14 @@ impl Drop for Outage {
 pub fn hold(instance: &Instance) -> Result<(), OutageError> {
     // Fails only for the leader of a process group, which a child of ours is not.
     let _ = setsid();
+    deaf().map_err(OutageError::Signal)?;
     let by_systemd = Site::host_has_systemd();
     let running = match control::health(instance, by_systemd, KEY) {
         Health::Up(up) => up.pid,
         Health::Down(why) => return Err(OutageError::NotRunning(why)),
     };
     let keeper = Keeper::find(instance, by_systemd)?;
-    // From here on it is brought back, whatever happens.
+    // From here on it is brought back, whatever fails.
     let result = keeper
         .hold_back()
         .and_then(|()| slay(running))
@@ -138,11 +140,44 @@ pub fn hold(instance: &Instance) -> Result<(), OutageError> {
         // However the input ends, it is over.
         let _ = io::stdin().read_to_end(&mut rest);
     }
-    keeper.let_go()?;
-    serves(instance)?;
-    result?;
+    let released = keeper.let_go();
+    let serving = serves(instance);
+    released.and(serving).and(result)?;
     crate::output::data("back");
     Ok(())
+}
+
+/// What ends a session or a control group ends this as well, but for this. Programs it starts inherit it.
+fn deaf() -> nix::Result<()> {
+    let signals = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+    SigSet::from_iter(signals).thread_block()
+}
+
+/// Whether a holder that was killed has left the gate without anybody to start it, in words.
+#[must_use]
+pub fn remains(instance: &Instance, by_systemd: bool) -> Option<String> {
+    match Keeper::find(instance, by_systemd).ok()? {
+        Keeper::Supervisor(moment) => is_stopped(moment.pid)
+            .then(|| format!("the gate's supervisor (process {}) is stopped", moment.pid)),
+        Keeper::Systemd { file, .. } => file
+            .exists()
+            .then(|| format!("{} keeps systemd from starting the gate", file.display())),
+    }
+}
+
+/// Takes away what such a holder has left, and starts the gate.
+///
+/// # Errors
+/// When it cannot be taken away, or the gate does not start.
+pub fn clear(instance: &Instance, by_systemd: bool) -> Result<(), OutageError> {
+    Keeper::find(instance, by_systemd)?.let_go()
+}
+
+fn is_stopped(pid: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let mut lines = status.lines();
+    let state = lines.find_map(|line| line.strip_prefix("State:"));
+    state.is_some_and(|state| state.trim_start().starts_with('T'))
 }
 
 fn slay(pid: i32) -> Result<(), OutageError> {
@@ -236,15 +271,127 @@ impl Keeper {
                 kill(Pid::from_raw(moment.pid), Signal::SIGCONT).map_err(OutageError::Signal)
             }
             Self::Systemd { unit, file } => {
-                // Not there when it could not be written.
-                let _ = fs::remove_file(file);
-                let _ = file.parent().map(fs::remove_dir);
-                Call::new("systemctl").arg("daemon-reload").run()?;
-                Call::new("systemctl")
-                    .args(["start", unit.as_str()])
-                    .run()?;
-                Ok(())
+                let systemctl = |words: &[&str]| {
+                    let done = Call::new("systemctl").args(words).run();
+                    Ok(done.map(drop)?)
+                };
+                restore(file, unit, systemctl)
             }
         }
+    }
+}
+
+/// Nothing that fails on the way keeps the gate from being started; the first failure is told.
+fn restore(
+    file: &Path,
+    unit: &str,
+    systemctl: impl Fn(&[&str]) -> Result<(), OutageError>,
+) -> Result<(), OutageError> {
+    let removed = match fs::remove_file(file) {
+        // Not there when it could not be written.
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(OutageError::DropIn(error)),
+        _ => Ok(()),
+    };
+    // It may hold files of others.
+    let _ = file.parent().map(fs::remove_dir);
+    let reloaded = systemctl(&["daemon-reload"]);
+    let started = systemctl(&["start", unit]);
+    removed.and(reloaded).and(started)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+
+    use crate::layout::Layout;
+
+    #[test]
+    fn the_gate_is_started_whatever_fails_on_the_way() {
+        for fails in ["", "daemon-reload", "start"] {
+            let dir = tempfile::tempdir().unwrap();
+            let file = dir.path().join("unit.d/portcullis-prove.conf");
+            fs::create_dir(file.parent().unwrap()).unwrap();
+            fs::write(&file, "").unwrap();
+            let called = RefCell::new(Vec::new());
+            let restored = restore(&file, "gate.service", |words| {
+                called.borrow_mut().push(words.join(" "));
+                if words[0] == fails {
+                    return Err(OutageError::Said(fails.to_owned()));
+                }
+                Ok(())
+            });
+            assert_eq!(restored.is_ok(), fails.is_empty(), "{restored:?}");
+            assert_eq!(*called.borrow(), ["daemon-reload", "start gate.service"]);
+            assert!(!file.exists());
+        }
+        // A file that cannot be taken away keeps it from nothing either.
+        let dir = tempfile::tempdir().unwrap();
+        let called = RefCell::new(0);
+        let restored = restore(dir.path(), "gate.service", |_| {
+            *called.borrow_mut() += 1;
+            Ok(())
+        });
+        assert!(matches!(restored, Err(OutageError::DropIn(_))));
+        assert_eq!(*called.borrow(), 2);
+    }
+
+    /// The control: another thread, which was not made deaf.
+    #[test]
+    fn what_ends_a_control_group_is_not_heard() {
+        let hears = |deafened: bool| {
+            let thread = thread::spawn(move || {
+                if deafened {
+                    deaf().unwrap();
+                }
+                let blocked = SigSet::thread_get_mask().unwrap();
+                [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP]
+                    .map(|signal| !blocked.contains(signal))
+            });
+            thread.join().unwrap()
+        };
+        assert_eq!(hears(true), [false; 3]);
+        assert_eq!(hears(false), [true; 3]);
+    }
+
+    #[test]
+    fn a_supervisor_that_was_left_stopped_is_found_and_let_go() {
+        let dir = tempfile::tempdir().unwrap();
+        let instance = Instance {
+            layout: Layout::new(dir.path(), "t").unwrap(),
+            record: crate::instance::Record {
+                name: "t".into(),
+                repo: "a/b".into(),
+                stand_in_port: None,
+                gate_port: 3128,
+            },
+        };
+        // Nothing runs, so nothing is left either.
+        assert_eq!(remains(&instance, false), None);
+        let mut supervisor = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = i32::try_from(supervisor.id()).unwrap();
+        let mut record = Record::new("");
+        record.supervisor = Moment::of(pid).unwrap();
+        fs::create_dir_all(instance.layout.supervise()).unwrap();
+        record
+            .save(&supervise::record_path(&instance, KEY))
+            .unwrap();
+        assert_eq!(remains(&instance, false), None);
+        let until = |stopped: bool| {
+            let deadline = Instant::now() + PATIENCE;
+            while is_stopped(pid) != stopped {
+                assert!(Instant::now() < deadline, "never: stopped is {stopped}");
+                thread::sleep(Duration::from_millis(1));
+            }
+        };
+        kill(Pid::from_raw(pid), Signal::SIGSTOP).unwrap();
+        until(true);
+        let left = remains(&instance, false).unwrap();
+        assert!(left.contains(&pid.to_string()), "{left}");
+        clear(&instance, false).unwrap();
+        until(false);
+        assert_eq!(remains(&instance, false), None);
+        supervisor.kill().unwrap();
+        supervisor.wait().unwrap();
     }
 }
