@@ -66,7 +66,9 @@ impl<'a> Alone<'a> {
     /// Every proof that an agent can try by itself.
     #[must_use]
     pub fn round(&self, list: &List, scope: Option<OnlyIn>) -> Vec<Verdict> {
-        let cases = case::unfold_alone(&list.proofs, scope);
+        let mut cases = case::unfold_alone(&list.proofs, scope);
+        // A datagram is what a kernel refuses before it is sent, so that a refusal tells something here.
+        cases.extend(case::missing(&cases, &[Kind::Udp, Kind::Tcp], None));
         let (sentinel, control) = sentinel();
         let proofs = cases.iter().map(|case| self.verdict(case, &control));
         let mut verdicts: Vec<Verdict> = proofs.chain(self.neighbour()).collect();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::identity::{Identity, Keeps};
-use super::kind::{Families, Kind, OnlyIn, Service, Who, Word as _};
+use super::kind::{Families, Kind, Must, OnlyIn, Service, Who, Word as _};
 use super::list::Proof;
 use super::subject::Subject;
 
@@ -60,6 +60,44 @@ pub fn unfold_alone(proofs: &[Proof], scope: Option<OnlyIn>) -> Vec<Case> {
         }
     }
     cases
+}
+
+/// What is tried whatever the list names: a list of files alone would hold where there is no boundary at all.
+pub const PRESENT: &str = "BND-present";
+
+/// The cases to add to these so that the agent aims at the peer over each protocol: none where such a case that must fail
+/// is there already. `kinds` are those that count, the first of them is the one that is added.
+#[must_use]
+pub fn missing(cases: &[Case], kinds: &[Kind], identity: Option<Identity>) -> Vec<Case> {
+    let Some(kind) = kinds.first() else {
+        return Vec::new();
+    };
+    let counts = |case: &&Case| {
+        case.proof.must == Must::Fail
+            && case.proof.who == Who::Agent
+            && case.proof.inside.is_none()
+            && kinds.contains(&case.proof.kind)
+    };
+    let mut added = Vec::new();
+    let proof = Proof {
+        id: PRESENT.to_owned(),
+        must: Must::Fail,
+        kind: *kind,
+        who: Who::Agent,
+        families: Families::Both,
+        ports: vec![443],
+        paths: Vec::new(),
+        names: Vec::new(),
+        headers: Vec::new(),
+        inside: None,
+        only_in: None,
+        answer: None,
+        without_gate: true,
+        reason: "no list holds where there is no boundary".to_owned(),
+    };
+    push(&mut added, &proof, &[identity]);
+    added.retain(|new| !cases.iter().filter(counts).any(|case| case.six == new.six));
+    added
 }
 
 /// What whoever tries this keeps, the control as well: they differ by the user alone, and a weaker one would fail for
@@ -160,5 +198,33 @@ impl Case {
             ));
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::prove::list::List;
+
+    #[test]
+    fn a_list_that_aims_elsewhere_gets_what_it_lacks() {
+        let built_in = List::built_in().unwrap().proofs;
+        let of = |change: &dyn Fn(&mut Proof)| {
+            let mut proof = built_in[0].clone();
+            assert_eq!((proof.kind, proof.who), (Kind::Tcp, Who::Agent));
+            change(&mut proof);
+            let cases = unfold_alone(&[proof], None);
+            let added = missing(&cases, &[Kind::Tcp], None);
+            added.into_iter().map(|case| case.id).collect::<Vec<_>>()
+        };
+        let both = ["BND-present/ipv4/443", "BND-present/ipv6/443"];
+        assert!(of(&|_| ()).is_empty());
+        assert_eq!(of(&|proof| proof.families = Families::Ipv4), both[1..]);
+        assert_eq!(of(&|proof| proof.must = Must::Succeed), both);
+        assert_eq!(of(&|proof| proof.kind = Kind::FileReadable), both);
+        assert_eq!(of(&|proof| proof.who = Who::Stranger), both);
+        assert_eq!(of(&|proof| proof.only_in = Some(OnlyIn::Guest)), both);
+        let inside = Some(super::super::kind::Inside::UserNamespace);
+        assert_eq!(of(&|proof| proof.inside = inside), both);
     }
 }

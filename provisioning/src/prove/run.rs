@@ -64,7 +64,8 @@ impl<'a> Run<'a> {
     /// When there can be no outside peer.
     pub fn prepare(subject: &'a Subject, list: &List) -> Result<Self, PeerError> {
         let peer = Peer::start()?;
-        let cases = case::unfold(&list.proofs, subject);
+        let mut cases = case::unfold(&list.proofs, subject);
+        cases.extend(case::missing(&cases, &[Kind::Tcp], Some(subject.agent)));
         let wants_gate = cases.iter().any(|case| {
             matches!(
                 case.proof.kind,

@@ -2,6 +2,7 @@
 
 use super::SCOPES;
 use super::lab::{Lab, TABLE};
+use tests::host;
 
 /// What a hurried reader of the exit status would rely on.
 const LIST: &[&str] = &[
@@ -56,5 +57,46 @@ fn it_never_passes_where_the_boundary_is_absent() {
         let neighbour = Lab::new(scope);
         neighbour.apply_in(&lab);
         passes("rules for other users");
+    }
+}
+
+/// A list of one's own that has nothing to do with packets still says nothing good of a machine where they pass.
+#[test]
+fn a_list_that_aims_elsewhere_does_not_pass_without_a_boundary_either() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        let (own, secret) = (lab.path("own.toml"), lab.path("secret"));
+        host::file(&secret, "s", 0, 0o600);
+        let text = format!(
+            "version = 1\n[[proof]]\nid = \"OWN-1\"\nmust = \"fail\"\nattempt = \"file-readable\"\npaths = [\"{}\"]\nreason = \"ours\"\n",
+            secret.display()
+        );
+        host::file(&own, &text, 0, 0o644);
+        let options = ["--proofs", own.to_str().unwrap()];
+        let present = ["BND-present/ipv4/443", "BND-present/ipv6/443"];
+
+        let open = lab.prove(&options);
+        assert_eq!(open.code, 1, "{scope}: {}", open.shown());
+        assert_eq!(open.status("OWN-1"), "holds", "{}", open.shown());
+        for id in present {
+            assert_eq!(open.status(id), "broken", "{scope}: {id}");
+        }
+        lab.shut();
+        let held = lab.prove(&options);
+        assert_eq!(held.code, 0, "{scope}: {}", held.shown());
+        for id in present {
+            assert_eq!(held.status(id), "holds", "{scope}: {id}");
+        }
+        let flush = ["flush", "ruleset"];
+        lab.nft(&flush);
+
+        // By itself an agent is kept by a machine without a way out, and otherwise cannot tell.
+        let alone = |lab: &Lab| lab.alone_with(lab.agent(), &options);
+        let cut_off = alone(&lab);
+        assert_eq!(cut_off.code, 0, "{scope}: {}", cut_off.shown());
+        lab.wire();
+        let wired = alone(&lab);
+        assert_eq!(wired.code, 2, "{scope}: {}", wired.shown());
+        assert_eq!(wired.status("OWN-1"), "holds", "{}", wired.shown());
     }
 }

@@ -262,6 +262,12 @@ impl Lab {
     /// By an agent, who has no more than itself, and can gain nothing.
     #[track_caller]
     pub(super) fn alone(&self, uid: u32) -> Proven {
+        self.alone_with(uid, &[])
+    }
+
+    /// The same with more options.
+    #[track_caller]
+    pub(super) fn alone_with(&self, uid: u32, more: &[&str]) -> Proven {
         let id = uid.to_string();
         let program = Program::new("setpriv")
             .args([
@@ -274,6 +280,7 @@ impl Lab {
             ])
             .arg(&self.portcullis)
             .args(["prove", "--format", "json"])
+            .args(more)
             .in_netns(&self.netns);
         Proven::of(program.run())
     }
