@@ -15,6 +15,7 @@ use crate::prove::process::{self, Process};
 use crate::prove::spawn;
 use crate::prove::task::{Outcome, Report, Task};
 use crate::prove::verdict::{self, Control, Judged, Status};
+use crate::supervise::record::Moment;
 
 /// The account that every machine has and nobody uses.
 const NOBODY: u32 = 65_534;
@@ -112,27 +113,32 @@ impl Run<'_> {
         if targets.is_empty() {
             return not_applicable("neither the gate nor another part of Portcullis runs here");
         }
+        let mut held = Vec::new();
         for target in &targets {
+            let moment = i32::try_from(target.pid).ok().and_then(Moment::of);
             let task = Task {
                 number: target.pid,
                 ..self.task(case)
             };
             let report = spawn::attempt(case.identity, &task);
-            if report.outcome != Outcome::Refused {
-                let (status, saw) = verdict::granted(&report, case.proof.must, None);
+            // Each has a control of its own, made while it is still that process.
+            let read = target.environment().is_some();
+            let is_there = moment.is_some_and(|moment| moment.is_alive());
+            if !is_there && !verdict::is_granted(&report) {
+                continue;
+            }
+            let (status, saw) = of_target(&report, case.proof.must, read);
+            if status != Status::Holds {
                 return (status, format!("{}: {saw}", target.shown()));
             }
+            held.push(target.shown());
         }
-        let names: Vec<String> = targets.iter().map(Process::shown).collect();
-        let control = Control::new(
-            targets.iter().any(|target| target.environment().is_some()),
-            "root reads their environment",
-        );
-        verdict::granted(
-            &Report::new(Outcome::Refused, names.join(", ")),
-            case.proof.must,
-            Some(&control),
-        )
+        if held.is_empty() {
+            let text = "each of them was gone before it was tried";
+            return (Status::CouldNotTell, text.to_owned());
+        }
+        let text = format!("{}; control: root reads each environment", held.join(", "));
+        (Status::Holds, text)
     }
 
     /// The ids of others that a user would like to have. What it may have is its own: that is the control, or where it has
@@ -232,6 +238,15 @@ impl Run<'_> {
     }
 }
 
+/// What came of one process that is there. Nothing to be seen of it is no refusal.
+fn of_target(report: &Report, must: Must, root_reads: bool) -> Judged {
+    if report.outcome == Outcome::Absent {
+        return (Status::CouldNotTell, report.words());
+    }
+    let control = Control::new(root_reads, "root reads its environment");
+    verdict::granted(report, must, Some(&control))
+}
+
 fn has_account(uid: u32) -> bool {
     let user = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid));
     user.is_ok_and(|user| user.is_some())
@@ -272,4 +287,21 @@ fn stubs() -> Vec<IpAddr> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_process_stands_beside_its_own_control() {
+        let of = |outcome, read| of_target(&Report::new(outcome, ""), Must::Fail, read).0;
+        assert_eq!(of(Outcome::Refused, true), Status::Holds);
+        assert_eq!(of(Outcome::Refused, false), Status::CouldNotTell);
+        for read in [true, false] {
+            assert_eq!(of(Outcome::Granted, read), Status::Broken);
+            assert_eq!(of(Outcome::Unable, read), Status::CouldNotTell);
+            assert_eq!(of(Outcome::Absent, read), Status::CouldNotTell);
+        }
+    }
 }
