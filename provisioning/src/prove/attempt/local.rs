@@ -50,7 +50,7 @@ const RAISING: [&[&str]; 6] = [
     ],
 ];
 /// How long a program may take: some pause before they refuse, or ask others first.
-const PROGRAM_PATIENCE: Duration = Duration::from_secs(12);
+const PROGRAM_PATIENCE: Duration = Duration::from_secs(20);
 
 /// The set-user-id `ping`.
 pub(super) fn ping(task: &Task) -> Report {
