@@ -330,3 +330,30 @@ fn sockets_and_tables_of_root_are_tried_beside_root() {
         stale.shown()
     );
 }
+
+/// Each process of the gate's user is closed to the agent, and open to root.
+#[test]
+fn processes_of_the_gate_are_tried_one_by_one() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let gate = lab.gate();
+    let start = format!(
+        "setpriv --reuid {gate} --regid {gate} --clear-groups sleep 120 >/dev/null 2>&1 &\n\
+         until [ \"$(cat /proc/$!/comm)\" = sleep ]; do :; done"
+    );
+    // The shell that starts them kills the last one; `timeout` ends with the first.
+    let first = start.replace("sleep 120", "timeout 30 sleep 120");
+    let first = first.replace("= sleep", "= timeout");
+    for (what, count) in [(start.clone(), 1), (format!("{first}\n{start}"), 3)] {
+        let held = lab.prove_only(&["CRD-23"], &what);
+        assert_eq!(held.code, 0, "{}", held.shown());
+        assert_eq!(held.status("CRD-23"), "holds", "{}", held.shown());
+        let saw = held.saw("CRD-23");
+        assert_eq!(saw.matches("(process").count(), count, "{saw}");
+        assert!(saw.contains("control: root reads each"), "{saw}");
+    }
+    let lab = Lab::new("agents");
+    lab.shut();
+    let none = lab.prove_only(&["CRD-23"], "");
+    assert_eq!(none.status("CRD-23"), "not-applicable", "{}", none.shown());
+}
