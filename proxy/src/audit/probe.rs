@@ -9,6 +9,7 @@ use super::keeper::Sleep;
 use super::shared::{Held, Owed, Shared, State};
 use super::{AuditError, event, now};
 
+/// How long a failed log waits for its next try.
 const PROBE_EVERY: Duration = Duration::from_millis(250);
 /// How often at least, where each try begins a file.
 const PROBE_SELDOM: Duration = Duration::from_secs(8);
