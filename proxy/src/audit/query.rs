@@ -144,17 +144,8 @@ impl<'r> Reader<'r> {
                 continue;
             }
             self.opened += 1;
-            let mut lines = match segment.open() {
-                Ok(lines) => lines,
-                // It was compressed or removed since it was listed.
-                Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => {
-                    match segment.compressed() {
-                        Some(now) => now.open()?,
-                        None => return Err(problem),
-                    }
-                }
-                Err(problem) => return Err(problem),
-            };
+            let (segment, file) = segment.found()?;
+            let mut lines = segment.lines(file)?;
             while let Some(line) = lines.read()? {
                 if line.long {
                     self.overlong += 1;

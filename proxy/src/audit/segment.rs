@@ -2,7 +2,7 @@
 //! some of those are compressed (`.zst`). Their names sort in the order of their lines.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -66,27 +66,18 @@ impl Segment {
         })
     }
 
-    /// SHA-256 of the file's bytes as they are, in hex.
+    /// The file as it is now: what was compressed since it was listed has another name.
     ///
     /// # Errors
-    /// What the system said.
-    pub(super) fn sha256(&self) -> std::io::Result<String> {
-        let mut hash = Sha256::new();
-        let mut file = BufReader::with_capacity(64 * 1024, File::open(&self.path)?);
-        loop {
-            let piece = file.fill_buf()?;
-            if piece.is_empty() {
-                break;
+    /// What the system said; that it is not found if it was removed since.
+    pub(super) fn found(&self) -> std::io::Result<(Self, File)> {
+        match (File::open(&self.path), self.compressed()) {
+            (Err(problem), Some(now)) if problem.kind() == ErrorKind::NotFound => {
+                let file = File::open(&now.path)?;
+                Ok((now, file))
             }
-            hash.update(piece);
-            let used = piece.len();
-            file.consume(used);
+            (file, _) => Ok((self.clone(), file?)),
         }
-        Ok(hash
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect())
     }
 
     /// Opens it for reading lines.
@@ -94,7 +85,14 @@ impl Segment {
     /// # Errors
     /// What the system said.
     pub fn open(&self) -> std::io::Result<Lines> {
-        let file = File::open(&self.path)?;
+        self.lines(File::open(&self.path)?)
+    }
+
+    /// The lines of the file that was opened for it.
+    ///
+    /// # Errors
+    /// What the system said.
+    pub(super) fn lines(&self, file: File) -> std::io::Result<Lines> {
         let reader: Box<dyn Read + Send> = if self.is_compressed() {
             Box::new(zstd::Decoder::new(file)?)
         } else {
@@ -105,6 +103,30 @@ impl Segment {
             line: Vec::new(),
         })
     }
+}
+
+/// SHA-256 of a file's bytes as they are, in hex; it is at its beginning afterwards.
+///
+/// # Errors
+/// What the system said.
+pub(super) fn sha256(mut file: &File) -> std::io::Result<String> {
+    let mut hash = Sha256::new();
+    let mut reader = BufReader::with_capacity(64 * 1024, file);
+    loop {
+        let piece = reader.fill_buf()?;
+        if piece.is_empty() {
+            break;
+        }
+        hash.update(piece);
+        let used = piece.len();
+        reader.consume(used);
+    }
+    file.rewind()?;
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 fn number(name: &str) -> Option<u64> {

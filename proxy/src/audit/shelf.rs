@@ -95,7 +95,7 @@ fn compress(
     }
     write_index_of(segment)?;
     // Of a compressed file some bytes can be others and it still decompresses to the same lines.
-    let sha256 = Segment::alone(&working).sha256()?;
+    let sha256 = segment::sha256(&File::open(&working)?)?;
     if let Some(first) = segment.first {
         shared.record_durably(event(
             "a closed file of the log is compressed",

@@ -6,12 +6,16 @@
 //! anew, or made anew by somebody who has the signing key. Anchors, kept elsewhere, show these.
 
 mod anchored;
+mod moving;
 mod report;
 mod walk;
+
+use std::fs::File;
 
 use super::segment::Segment;
 
 pub use anchored::{Anchor, Anchors};
+pub use moving::verify_at;
 pub use report::{End, Finding, Report};
 
 /// Tells whether a signature over a statement is good.
@@ -24,7 +28,8 @@ pub struct Check<'c> {
     pub key: Option<&'c Judge<'c>>,
     /// Hashes of lines that must be in the log.
     pub anchors: Anchors,
-    /// Whether the log is still being written, so that no closing record is expected.
+    /// Whether the log is still being written, so that no closing record is expected; [`verify_at`] sees
+    /// by itself whether a gate writes it here.
     pub live: bool,
 }
 
@@ -38,14 +43,26 @@ impl std::fmt::Debug for Check<'_> {
     }
 }
 
-/// Reads the whole log and says what it found.
+/// Reads the whole log, of which no file changes meanwhile, and says what it found.
 ///
 /// # Errors
 /// What the system said about a file: nothing can be said of the log then.
 pub fn verify(segments: &[Segment], check: &Check<'_>) -> std::io::Result<Report> {
-    let mut walk = walk::Walk::new(check);
+    pass(segments, None, check, check.live)
+}
+
+/// One pass over the files, of which the last one may have been opened.
+fn pass(
+    segments: &[Segment],
+    mut last: Option<File>,
+    check: &Check<'_>,
+    live: bool,
+) -> std::io::Result<Report> {
+    let mut walk = walk::Walk::new(check, live);
     for (at, segment) in segments.iter().enumerate() {
-        walk.segment(segment, at + 1 == segments.len())?;
+        let is_last = at + 1 == segments.len();
+        let held = if is_last { last.take() } else { None };
+        walk.segment(segment, held, is_last)?;
     }
     Ok(walk.finish())
 }

@@ -201,14 +201,19 @@ impl FilterArgs {
 }
 
 impl SourceArg {
-    /// Every file of the log, in the order of its lines.
-    fn segments(&self) -> Result<Vec<Segment>, Exit> {
-        let path = match &self.file {
-            Some(file) => file.clone(),
+    /// Where the log is: its directory, or one file of it.
+    fn path(&self) -> Result<PathBuf, Exit> {
+        match &self.file {
+            Some(file) => Ok(file.clone()),
             None => Config::load(&self.config.config)
                 .map(|config| config.audit_directory)
-                .map_err(|problem| fail(&problem))?,
-        };
+                .map_err(|problem| fail(&problem)),
+        }
+    }
+
+    /// Every file of the log, in the order of its lines.
+    fn segments(&self) -> Result<Vec<Segment>, Exit> {
+        let path = self.path()?;
         if !path.is_dir() {
             return Ok(vec![Segment::alone(&path)]);
         }

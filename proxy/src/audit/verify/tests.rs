@@ -1,5 +1,6 @@
 mod anchors;
 mod changes;
+mod moving;
 mod signatures;
 
 use std::path::{Path, PathBuf};

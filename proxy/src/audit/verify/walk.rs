@@ -1,6 +1,7 @@
 //! One pass over all lines.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 
 use policy::Code;
 use policy::record::{Checkpoint, LogFact, Record, RecordKind};
@@ -11,7 +12,7 @@ use super::report::{End, Report};
 use crate::audit::Seq;
 use crate::audit::chain::{self, LineHash};
 use crate::audit::checkpoint::{Interval, Statement};
-use crate::audit::segment::{Line, Segment};
+use crate::audit::segment::{self, Line, Segment};
 
 /// How often checkpoints are written where the last one does not say.
 const USUAL: Interval = Interval {
@@ -41,6 +42,8 @@ struct Packed {
 /// A check on its way through the log.
 pub(super) struct Walk<'c> {
     check: &'c Check<'c>,
+    /// The log is being written.
+    live: bool,
     anchors: Anchored,
     report: Report,
     /// The last line that was read: its number and hash.
@@ -61,9 +64,10 @@ pub(super) struct Walk<'c> {
 }
 
 impl<'c> Walk<'c> {
-    pub(super) fn new(check: &'c Check<'c>) -> Self {
+    pub(super) fn new(check: &'c Check<'c>, live: bool) -> Self {
         Self {
             check,
+            live,
             anchors: Anchored::new(&check.anchors),
             report: Report::default(),
             last: None,
@@ -78,16 +82,26 @@ impl<'c> Walk<'c> {
         }
     }
 
-    pub(super) fn segment(&mut self, segment: &Segment, is_last: bool) -> std::io::Result<()> {
+    /// Every line of a file, which may have been opened for it.
+    pub(super) fn segment(
+        &mut self,
+        segment: &Segment,
+        held: Option<File>,
+        is_last: bool,
+    ) -> std::io::Result<()> {
+        let (segment, opened) = match held {
+            Some(held) => (segment.clone(), held),
+            None => segment.found()?,
+        };
         let file = segment.path.display().to_string();
         if let (true, Some(first)) = (segment.is_compressed(), segment.first) {
             self.packed.push(Packed {
                 file: file.clone(),
                 first,
-                sha256: segment.sha256()?,
+                sha256: segment::sha256(&opened)?,
             });
         }
-        let mut lines = segment.open()?;
+        let mut lines = segment.lines(opened)?;
         let mut number = 0;
         loop {
             let line = match lines.read() {
@@ -102,9 +116,14 @@ impl<'c> Walk<'c> {
             };
             number += 1;
             if number == 1 && line.whole {
-                self.named(segment, &file, line.text);
+                self.named(&segment, &file, line.text);
             }
+            let ends = is_last && self.live && !line.whole;
             self.line(&file, number, line, is_last);
+            if ends {
+                // The rest of the line, which may have come meanwhile, is none by itself.
+                break;
+            }
         }
         Ok(())
     }
@@ -123,7 +142,7 @@ impl<'c> Walk<'c> {
     fn line(&mut self, file: &str, number: u64, line: Line<'_>, is_last: bool) {
         self.closed = false;
         if !line.whole {
-            if is_last && self.check.live {
+            if is_last && self.live {
                 // It is being written at this moment.
                 return;
             }
@@ -304,7 +323,7 @@ impl<'c> Walk<'c> {
             (_, true) => End::Torn,
             (None, false) => End::Empty,
             (Some(_), false) if self.closed => End::Closed,
-            (Some(_), false) if self.check.live => End::Open,
+            (Some(_), false) if self.live => End::Open,
             (Some(_), false) => End::Cut,
         };
         match self.report.end {

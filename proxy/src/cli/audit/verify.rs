@@ -5,11 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::super::output::{Exit, fail, say, tell};
-use super::SourceArg;
-use super::anchors;
-use crate::audit::segment::is_being_written;
+use super::{SourceArg, anchors, unreadable};
 use crate::audit::signing::judge;
-use crate::audit::verify::{Check, Judge, verify as check};
+use crate::audit::verify::{Check, Judge, verify_at};
 use crate::config::Config;
 use crate::openpgp::{KeyError, PublicKey};
 
@@ -37,8 +35,8 @@ pub(in crate::cli) struct VerifyArgs {
 
 /// 0 when the log is intact, 1 when it is not, 2 when that could not be told.
 pub(super) fn verify(args: &VerifyArgs) -> Exit {
-    let segments = match args.source.segments() {
-        Ok(segments) => segments,
+    let path = match args.source.path() {
+        Ok(path) => path,
         Err(exit) => return exit,
     };
     let key = match key(args) {
@@ -60,11 +58,11 @@ pub(super) fn verify(args: &VerifyArgs) -> Exit {
     let arguments = Check {
         key: judge.as_ref().map(|judge| judge as &Judge<'_>),
         anchors,
-        live: args.live || segments.last().is_some_and(is_being_written),
+        live: args.live,
     };
-    let report = match check(&segments, &arguments) {
+    let report = match verify_at(&path, &arguments) {
         Ok(report) => report,
-        Err(problem) => return fail(&problem),
+        Err(problem) => return unreadable(&path, &problem),
     };
     if args.json {
         match serde_json::to_string_pretty(&report) {
