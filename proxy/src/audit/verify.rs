@@ -3,7 +3,9 @@
 //! public key and the anchors that the caller brings.
 //!
 //! What it cannot see by itself: a log that was cut back to an earlier clean close, deleted and begun
-//! anew, or made anew by somebody who has the signing key. Anchors, kept elsewhere, show these.
+//! anew, or made anew by somebody who has the signing key. Anchors, kept elsewhere, show these as far as
+//! the newest one: what came after it, who has the key can write anew. One that begins after the newest
+//! anchor, whatever it says of lines that retention removed, is therefore not intact.
 
 mod anchored;
 mod moving;

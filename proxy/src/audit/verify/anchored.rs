@@ -38,6 +38,16 @@ struct Kept {
     count: u64,
 }
 
+impl Kept {
+    /// When the last one was anchored, if whoever keeps them says so.
+    fn until(&self) -> String {
+        self.at.as_ref().map_or_else(String::new, |at| {
+            let shown: String = at.chars().filter(|c| !c.is_control()).take(40).collect();
+            format!(", the last at {shown}")
+        })
+    }
+}
+
 /// Anchors on their way through the log.
 #[derive(Debug)]
 pub(super) struct Anchored {
@@ -88,19 +98,17 @@ impl Anchored {
         for (number, log) in &self.logs {
             report.anchors += log.held;
             let older = Some(*number) != newest;
-            if log.held == 0 && (older || log.last >= first) {
-                none_held(report, *number, log, several);
+            if log.held == 0 {
+                if older || log.last >= first {
+                    none_held(report, *number, log, several);
+                } else {
+                    all_before(report, first, log);
+                }
                 continue;
             }
             for (file, line, seq) in &log.others {
                 let problem = format!("line {seq} is not the one that was anchored");
                 report.find(file, *line, problem);
-            }
-            if log.held == 0 {
-                report.notes.push(format!(
-                    "what was anchored ends with line {}, before the first one",
-                    log.last
-                ));
             }
         }
         for (seq, anchors) in std::mem::take(&mut self.waiting) {
@@ -121,21 +129,26 @@ impl Anchored {
     }
 }
 
+/// Whoever has the key can begin a log behind the newest anchor, with a line that says that those before
+/// were removed.
+fn all_before(report: &mut Report, first: Seq, log: &Kept) {
+    let problem = format!(
+        "the last of the {} anchored lines is {}{}, before the first one here, {first}: nothing kept \
+         elsewhere tells this log from one that was begun anew behind it",
+        log.count,
+        log.last,
+        log.until()
+    );
+    report.find("", 0, problem);
+}
+
 fn none_held(report: &mut Report, number: u64, log: &Kept, several: bool) {
     let which = if several {
         format!(" of log {number}")
     } else {
         String::new()
     };
-    let until = log.at.as_ref().map_or_else(String::new, |at| {
-        format!(
-            ", the last at {}",
-            at.chars()
-                .filter(|c| !c.is_control())
-                .take(40)
-                .collect::<String>()
-        )
-    });
+    let until = log.until();
     let problem = format!(
         "none of the {} anchored lines{which} ({} to {}{until}) is in this log: it was deleted and \
          begun anew, or cut back before the first of them",
