@@ -23,6 +23,9 @@ const PIECE_BYTES: usize = 64 * 1024;
 const OFTEN: Duration = Duration::from_millis(50);
 const SELDOM: Duration = Duration::from_secs(30);
 
+/// What keeps a file from being looked after.
+type Problem = Box<dyn std::error::Error>;
+
 /// Looks after the closed files until the log is closed.
 pub(super) fn keep(shared: &Weak<Shared>, closing: &std::sync::mpsc::Receiver<()>) {
     let mut wait = OFTEN;
@@ -33,51 +36,91 @@ pub(super) fn keep(shared: &Weak<Shared>, closing: &std::sync::mpsc::Receiver<()
         };
         let settings = &shared.settings;
         wait = (settings.compress_after / 4).clamp(OFTEN, SELDOM);
-        if let Err(problem) = tend(&shared) {
-            tracing::warn!("looking after closed files of the audit log: {problem}");
-            wait = SELDOM;
+        match tend(&shared) {
+            Ok(true) => {}
+            Ok(false) => wait = SELDOM,
+            Err(problem) => {
+                tracing::warn!("looking after closed files of the audit log: {problem}");
+                wait = SELDOM;
+            }
         }
     }
 }
 
-fn tend(shared: &Arc<Shared>) -> Result<(), Box<dyn std::error::Error>> {
+/// Whether all went well. A file that cannot be read or compressed is said, stays as it is, and keeps no
+/// other from being compressed or removed.
+fn tend(shared: &Arc<Shared>) -> Result<bool, Problem> {
     let folder = shared.path.parent().unwrap_or(Path::new("."));
-    let mut closed = Vec::new();
+    let (mut closed, mut well) = (Vec::new(), true);
     for segment in segment::list(folder)? {
         if segment.is_open() {
             continue;
         }
-        let metadata = std::fs::metadata(&segment.path)?;
-        let age = SystemTime::now()
-            .duration_since(metadata.modified()?)
-            .unwrap_or_default();
-        // So that a question need not open it, long before it is compressed.
-        if !segment.is_compressed() && index_path(&segment).is_some_and(|path| !path.exists()) {
-            write_index_of(&segment)?;
-        }
-        if !segment.is_compressed() && age >= shared.settings.compress_after {
-            let (path, bytes) = compress(shared, &segment)?;
-            closed.push((Segment::alone(&path), bytes, age));
-        } else {
-            closed.push((segment, metadata.len(), age));
+        let (len, age) = match extent(&segment) {
+            Ok(extent) => extent,
+            Err(problem) => {
+                well = false;
+                let path = segment.path.display();
+                tracing::warn!("a closed file of the audit log is passed over: {path}: {problem}");
+                continue;
+            }
+        };
+        match shelve(shared, &segment, age) {
+            Ok(None) => closed.push((segment, len, age)),
+            Ok(Some((path, bytes))) => closed.push((Segment::alone(&path), bytes, age)),
+            // Nothing can be compressed or removed while the log cannot say so.
+            Err(problem) if problem.is::<AuditError>() => return Err(problem),
+            Err(problem) => {
+                well = false;
+                let path = segment.path.display();
+                tracing::warn!("a closed file of the audit log stays as it is: {path}: {problem}");
+                closed.push((segment, len, age));
+            }
         }
     }
-    retain(shared, &closed)?;
-    Ok(())
+    Ok(retain(shared, &closed)? && well)
+}
+
+/// A file's bytes, and how long ago its last line was written.
+fn extent(segment: &Segment) -> std::io::Result<(u64, Duration)> {
+    let metadata = std::fs::metadata(&segment.path)?;
+    let age = SystemTime::now().duration_since(metadata.modified()?);
+    Ok((metadata.len(), age.unwrap_or_default()))
+}
+
+/// Gives a closed file its index, and compresses it if it is old enough: to which file, of how many bytes.
+fn shelve(
+    shared: &Shared,
+    segment: &Segment,
+    age: Duration,
+) -> Result<Option<(PathBuf, u64)>, Problem> {
+    if segment.is_compressed() {
+        return Ok(None);
+    }
+    // So that a question need not open it, long before it is compressed.
+    if index_path(segment).is_some_and(|path| !path.exists()) {
+        write_index_of(segment)?;
+    }
+    if age < shared.settings.compress_after {
+        return Ok(None);
+    }
+    let working = segment.path.with_extension("jsonl.zst.part");
+    let compressed = compress(shared, segment, &working);
+    if compressed.is_err() {
+        // Half a copy is of no use, and there may be no room for it.
+        let _ = std::fs::remove_file(&working);
+    }
+    compressed.map(Some)
 }
 
 /// Puts a compressed copy in place of a closed file, once the log durably says what the copy is; it keeps
 /// the time of the file's last line.
-fn compress(
-    shared: &Shared,
-    segment: &Segment,
-) -> Result<(PathBuf, u64), Box<dyn std::error::Error>> {
+fn compress(shared: &Shared, segment: &Segment, working: &Path) -> Result<(PathBuf, u64), Problem> {
     let modified = std::fs::metadata(&segment.path)?.modified()?;
     let mut named = segment.path.as_os_str().to_owned();
     named.push(".zst");
     let named = PathBuf::from(named);
-    let working = named.with_extension("zst.part");
-    let file = create(&working)?;
+    let file = create(working)?;
     let mut encoder = zstd::Encoder::new(BufWriter::new(file), LEVEL)?;
     encoder.include_checksum(true)?;
     // Byte by byte, whatever they are: the original goes away.
@@ -86,23 +129,22 @@ fn compress(
     file.set_modified(modified)?;
     file.sync_all()?;
     let bytes = file.metadata()?.len();
-    let mut packed = zstd::Decoder::new(File::open(&working)?)?;
+    let mut packed = zstd::Decoder::new(File::open(working)?)?;
     if copy(&mut packed, &mut std::io::sink())? != copied
         || copy(&mut File::open(&segment.path)?, &mut std::io::sink())? != copied
     {
-        let problem = format!("the copy of {} is not like it", segment.path.display());
-        return Err(problem.into());
+        return Err("its copy is not like it".into());
     }
     write_index_of(segment)?;
     // Of a compressed file some bytes can be others and it still decompresses to the same lines.
-    let sha256 = segment::sha256(&File::open(&working)?)?;
+    let sha256 = segment::sha256(&File::open(working)?)?;
     if let Some(first) = segment.first {
         shared.record_durably(event(
             "a closed file of the log is compressed",
             Some(LogFact::Compressed { first, sha256 }),
         ))?;
     }
-    std::fs::rename(&working, &named)?;
+    std::fs::rename(working, &named)?;
     sync_folder(&named)?;
     std::fs::remove_file(&segment.path)?;
     Ok((named, bytes))
@@ -179,11 +221,9 @@ fn sync_folder(path: &Path) -> std::io::Result<()> {
     File::open(path.parent().unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Removes the oldest files that are not to be kept, once the log says so durably.
-fn retain(
-    shared: &Shared,
-    closed: &[(Segment, u64, Duration)],
-) -> Result<(), Box<dyn std::error::Error>> {
+/// Removes the oldest files that are not to be kept, once the log says so durably. Whether all of them are
+/// gone.
+fn retain(shared: &Shared, closed: &[(Segment, u64, Duration)]) -> Result<bool, AuditError> {
     let settings = &shared.settings;
     let mut bytes: u64 = closed.iter().map(|(_, bytes, _)| bytes).sum();
     let mut count = closed.len();
@@ -200,7 +240,7 @@ fn retain(
         gone += 1;
     }
     let (Some((oldest, ..)), Some(first)) = (closed[..gone].first(), closed.first()) else {
-        return Ok(());
+        return Ok(true);
     };
     let next = match closed.get(gone) {
         Some((segment, ..)) => segment.first,
@@ -214,11 +254,16 @@ fn retain(
         "old files of the log are removed, as retention asks for",
         Some(fact),
     ))?;
+    let mut well = true;
     for (segment, ..) in &closed[..gone] {
-        std::fs::remove_file(&segment.path)?;
-        remove_index(segment)?;
+        let removed = std::fs::remove_file(&segment.path).and_then(|()| remove_index(segment));
+        if let Err(problem) = removed {
+            well = false;
+            let path = segment.path.display();
+            tracing::warn!("a closed file of the audit log cannot be removed: {path}: {problem}");
+        }
     }
-    Ok(())
+    Ok(well)
 }
 
 impl Shared {

@@ -6,6 +6,7 @@ mod failing;
 mod following;
 mod places;
 mod reading;
+mod unreadable;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
