@@ -9,6 +9,7 @@ use crate::ready;
 
 /// Users beyond these are counted only: the rest is one command away.
 const USERS_SHOWN: usize = 8;
+const APPLY: &str = "portcullis boundary apply";
 const COUNTERS: &str = "portcullis boundary counters";
 
 /// Runs `portcullis-boundary` on this instance.
@@ -92,34 +93,64 @@ pub(super) fn checks(instance: &Instance) -> Vec<Finding> {
 }
 
 fn rules(instance: &Instance) -> Finding {
-    let repair = "portcullis boundary apply";
-    let found = |verdict, fact: String| Finding::new("rules", verdict, fact, repair);
-    match ask(instance, &["verify"]) {
-        Ok((Some(0), _, _)) => found(
-            Verdict::Ok,
-            "the kernel's rules are the configured ones".to_owned(),
-        ),
-        Ok((Some(1), out, err)) => {
-            let said = if out.trim().is_empty() { err } else { out };
-            found(Verdict::Bad, differences(&said))
-        }
-        Ok((Some(_), _, err)) => found(Verdict::Unknown, first_line(&err)),
-        Ok((None, _, _)) => found(
-            Verdict::Unknown,
-            "they could not be read in time".to_owned(),
-        ),
-        Err(problem) => found(Verdict::Unknown, problem),
+    match ask(instance, &["verify", "--json"]) {
+        Ok((code, out, err)) => judge_rules(code, &out, &err),
+        Err(problem) => Finding::new("rules", Verdict::Unknown, problem, APPLY),
     }
 }
 
-/// The first difference, and how many lines say more.
-fn differences(said: &str) -> String {
-    let lines = said.lines().filter(|line| !line.trim().is_empty()).count();
-    let more = match lines {
-        0 | 1 => String::new(),
-        _ => " (portcullis boundary verify says all of it)".to_owned(),
+/// What `verify --json` said; no status when it was not through in time.
+fn judge_rules(code: Option<i32>, out: &str, err: &str) -> Finding {
+    let found = |verdict, fact: String, repair: &str| Finding::new("rules", verdict, fact, repair);
+    let shown = serde_json::from_str::<Value>(out).unwrap_or_default();
+    let differences = shown["differences"].as_array();
+    let differences = differences.map(Vec::as_slice).unwrap_or_default();
+    match (code, differences) {
+        (Some(0), _) => found(
+            Verdict::Ok,
+            "the kernel's rules are the configured ones".to_owned(),
+            APPLY,
+        ),
+        (Some(1), [first, others @ ..]) => {
+            let (fact, repair) = difference(first);
+            let more = if others.is_empty() {
+                ""
+            } else {
+                " (portcullis boundary verify says all of it)"
+            };
+            found(Verdict::Bad, format!("{fact}{more}"), &repair)
+        }
+        (Some(_), _) => found(Verdict::Unknown, first_line(err), APPLY),
+        (None, _) => found(
+            Verdict::Unknown,
+            "they could not be read in time".to_owned(),
+            APPLY,
+        ),
+    }
+}
+
+/// A difference in a line, and what repairs it: loading the rules again does nothing about another table, or about
+/// an agent that could become somebody else.
+fn difference(shown: &Value) -> (String, String) {
+    let text = |key: &str| shown[key].as_str().unwrap_or_default();
+    let (kind, what) = (text("kind"), text("what"));
+    let (detail, hint) = match text("detail").split_once("hint:") {
+        Some((detail, hint)) => (detail.trim(), Some(hint.trim())),
+        None => (text("detail").trim(), None),
     };
-    format!("{}{more}", first_line(said))
+    let fact = if detail.is_empty() {
+        format!("{kind}: {what}")
+    } else {
+        format!("{kind}: {what}: {detail}")
+    };
+    let repair = match (kind, hint) {
+        ("missing" | "extra" | "changed", _) => APPLY.to_owned(),
+        (_, Some(hint)) => hint.to_owned(),
+        // What is to be done about another table's rule is part of the fact.
+        ("foreign", None) => "nft -a list ruleset".to_owned(),
+        (_, None) => "portcullis boundary verify".to_owned(),
+    };
+    (fact, repair)
 }
 
 fn fresh(instance: &Instance) -> Finding {
@@ -166,9 +197,48 @@ mod tests {
     }
 
     #[test]
-    fn of_many_differences_the_first_is_shown() {
-        assert_eq!(differences("missing: x\n"), "missing: x");
-        let shown = differences("missing: x\nextra: y\n");
-        assert!(shown.starts_with("missing: x (portcullis"), "{shown}");
+    fn of_many_differences_the_first_is_shown_with_what_repairs_it() {
+        let able =
+            "no_new_privs is not set: x\n  hint: start agents with it, and end this one: kill 7";
+        let foreign = "after this table has judged, a rule there copies: delete it";
+        let cases = [
+            ("missing", "", "missing: w", APPLY),
+            ("extra", "d", "extra: w: d", APPLY),
+            ("changed", "d", "changed: w: d", APPLY),
+            (
+                "able",
+                able,
+                "able: w: no_new_privs is not set: x",
+                "start agents with it, and end this one: kill 7",
+            ),
+            (
+                "foreign",
+                foreign,
+                "foreign: w: after this table has judged, a rule there copies: delete it",
+                "nft -a list ruleset",
+            ),
+        ];
+        for (kind, detail, fact, repair) in cases {
+            let one = serde_json::json!({"kind": kind, "what": "w", "detail": detail});
+            let of = |all: &[&Value]| {
+                let shown = serde_json::json!({"ok": false, "differences": all}).to_string();
+                judge_rules(Some(1), &shown, "")
+            };
+            let found = of(&[&one]);
+            assert_eq!(found.verdict, Verdict::Bad);
+            assert_eq!((found.fact.as_str(), found.repair.as_str()), (fact, repair));
+            let other = serde_json::json!({"kind": "missing", "what": "o", "detail": ""});
+            let found = of(&[&one, &other]);
+            assert_eq!(found.repair, repair);
+            let more = format!("{fact} (portcullis boundary verify says all of it)");
+            assert_eq!(found.fact, more);
+        }
+        let of = |code, out: &str| judge_rules(code, out, "error: no\n  hint: x\n");
+        let well = of(Some(0), r#"{"ok":true,"differences":[]}"#);
+        assert_eq!(well.verdict, Verdict::Ok);
+        for code in [Some(1), Some(2), None] {
+            assert_eq!(of(code, "").verdict, Verdict::Unknown, "{code:?}");
+        }
+        assert_eq!(of(Some(2), "").fact, "no");
     }
 }
