@@ -1,8 +1,8 @@
 //! `portcullis doctor`: one screen that says what is well and what is not, with the command that repairs each.
 //!
 //! It changes nothing. What was refused to whom comes first: a user of the host that the boundary shuts out by mistake
-//! looks like a broken network otherwise. Each check is a fact, a verdict and a command; no check takes longer than
-//! [`PATIENCE`], so that a part that hangs is said to hang.
+//! looks like a broken network otherwise. Each check is a fact, a verdict and a command; no question to a part takes
+//! longer than [`PATIENCE`], so that a part that hangs is said to hang.
 
 mod boundary;
 mod finding;
@@ -15,11 +15,11 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use crate::instance::Instance;
-use crate::process::{Call, ProcessError};
+use crate::process::{self, Call, ProcessError};
 
 pub use finding::{Finding, Verdict};
 
-/// How long one question to a part of the product may take.
+/// How long one question to a part of the product may take, in seconds.
 pub const PATIENCE: u32 = 30;
 
 /// Everything that was looked at.
@@ -93,13 +93,18 @@ impl Report {
     }
 }
 
-/// A call that ends after [`PATIENCE`]: its exit status, or `None` when it had to be ended; what it wrote to standard
-/// output and to standard error.
-fn bounded(call: impl Fn(Call) -> Call) -> Result<(Option<i32>, String, String), ProcessError> {
-    let timed = Call::new("timeout").args(["--kill-after=2", &PATIENCE.to_string()]);
-    let (status, out, err) = call(timed).outcome()?;
-    let code = status.code().filter(|code| ![124, 137].contains(code));
-    Ok((code, out, err))
+/// What a bounded call came to: its exit status, or `None` when it had to be ended; what it wrote to standard output
+/// and to standard error.
+type Outcome = (Option<i32>, String, String);
+
+/// A call that ends after [`PATIENCE`].
+fn bounded(call: impl Fn(Call) -> Call) -> Result<Outcome, ProcessError> {
+    ended(call(Call::bounded(PATIENCE)))
+}
+
+fn ended(call: Call) -> Result<Outcome, ProcessError> {
+    let (status, out, err) = call.outcome()?;
+    Ok((process::in_time(status), out, err))
 }
 
 /// The first line of what a program said, without the `error: ` in front of it.

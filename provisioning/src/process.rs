@@ -57,6 +57,12 @@ impl Call {
         }
     }
 
+    /// A call of what is added to it that is ended after so many seconds, and killed two later: see [`in_time`].
+    #[must_use]
+    pub fn bounded(seconds: u32) -> Self {
+        Self::new("timeout").args(["--kill-after=2", &seconds.to_string()])
+    }
+
     #[must_use]
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
         let argument = argument.into();
@@ -143,6 +149,12 @@ impl Call {
             String::from_utf8_lossy(&output.stderr).into_owned(),
         ))
     }
+}
+
+/// The exit status of a [`Call::bounded`]; `None` when it had to be ended.
+#[must_use]
+pub fn in_time(status: ExitStatus) -> Option<i32> {
+    status.code().filter(|code| ![124, 137].contains(code))
 }
 
 /// Whether a program of that name is on the fixed search path.

@@ -1,12 +1,17 @@
 //! Whether a running service serves: each is asked in its own way.
 
 use std::fs;
-use std::os::unix::net::UnixStream;
+use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 use nftables::status::Status;
+use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::instance::Instance;
+
+/// How long a socket may have no room for a connection.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The boundary's status, if it proves that the kernel's rules are the configured ones, here and now.
 ///
@@ -39,9 +44,24 @@ pub fn problem(instance: &Instance, key: &str) -> Option<String> {
 }
 
 fn socket(path: &Path) -> Option<String> {
-    UnixStream::connect(path)
-        .err()
-        .map(|refused| format!("{} does not answer: {refused}", path.display()))
+    unanswered(path, PATIENCE)
+}
+
+/// Why nothing takes a connection; that there is no room for one more, if that lasts so long.
+fn unanswered(path: &Path, patience: Duration) -> Option<String> {
+    let connected = Socket::new(Domain::UNIX, Type::STREAM, None).and_then(|socket| {
+        // A connection to a full queue waits as long as a write does.
+        socket.set_write_timeout(Some(patience))?;
+        socket.connect(&SockAddr::unix(path)?)
+    });
+    let refused = connected.err()?;
+    let path = path.display();
+    Some(match refused.kind() {
+        ErrorKind::WouldBlock => format!(
+            "{path} does not answer: its queue is full, and nothing takes a connection from it"
+        ),
+        _ => format!("{path} does not answer: {refused}"),
+    })
 }
 
 /// Whether something listens on that loopback port, as the kernel lists it: no connection is made for it.
@@ -62,6 +82,26 @@ fn table_has(table: &str, port: u16) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_socket_that_nothing_is_taken_from_is_told_once_its_queue_is_full() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("s");
+        let patience = Duration::from_millis(50);
+        let none = unanswered(&path, patience).unwrap();
+        assert!(none.contains("No such file"), "{none}");
+        let listener = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        listener.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        listener.listen(0).unwrap();
+        assert_eq!(unanswered(&path, patience), None, "there is room for one");
+        let full = unanswered(&path, patience).unwrap();
+        assert!(full.contains("queue is full"), "{full}");
+        listener.accept().unwrap();
+        assert_eq!(unanswered(&path, patience), None, "there is room again");
+        drop(listener);
+        let gone = unanswered(&path, patience).unwrap();
+        assert!(gone.contains("refused"), "{gone}");
+    }
 
     #[test]
     fn a_listener_is_told_from_a_connection() {

@@ -5,12 +5,14 @@ use std::path::{Path, PathBuf};
 
 use crate::control::{Health, Up};
 use crate::instance::Instance;
-use crate::process::Call;
+use crate::process::{self, Call};
 use crate::service::{self, Service};
 use crate::site::Site;
 use crate::step::StepError;
 use crate::step::directories;
 
+/// How long systemd may take to say how a unit is, in seconds.
+const PATIENCE: u32 = 10;
 const UNITS: &str = "/etc/systemd/system";
 const TMPFILES: &str = "/etc/tmpfiles.d";
 
@@ -153,12 +155,11 @@ pub fn fingerprint_path(instance: &Instance, key: &str) -> PathBuf {
 /// How systemd says the service is.
 #[must_use]
 pub fn health(instance: &Instance, key: &str) -> Health {
-    let shown = Call::new("systemctl")
-        .args(["show", "--timestamp=unix", "--property"])
+    let call = Call::bounded(PATIENCE)
+        .args(["systemctl", "show", "--timestamp=unix", "--property"])
         .arg("ActiveState,SubState,MainPID,NRestarts,ExecMainStartTimestamp")
-        .arg(unit_name(instance, key))
-        .run();
-    match shown {
+        .arg(unit_name(instance, key));
+    match answer(call) {
         Ok(text) => match parse(&text) {
             Health::Up(up) => {
                 let fingerprint = fs::read_to_string(fingerprint_path(instance, key)).ok();
@@ -166,15 +167,25 @@ pub fn health(instance: &Instance, key: &str) -> Health {
             }
             down @ Health::Down(_) => down,
         },
-        Err(error) => Health::Down(error.to_string()),
+        Err(problem) => Health::Down(problem),
+    }
+}
+
+/// What a bounded call of systemctl says, or why it says nothing.
+fn answer(call: Call) -> Result<String, String> {
+    let (status, out, err) = call.outcome().map_err(|error| error.to_string())?;
+    match process::in_time(status) {
+        Some(0) => Ok(out),
+        Some(code) => Err(format!("systemctl show failed ({code}): {}", err.trim())),
+        None => Err("systemd did not answer in time: its state cannot be told".to_owned()),
     }
 }
 
 /// How often systemd has restarted it since it was last started by hand.
 #[must_use]
 pub fn restarts(instance: &Instance, key: &str) -> u32 {
-    Call::new("systemctl")
-        .args(["show", "--value", "--property", "NRestarts"])
+    Call::bounded(PATIENCE)
+        .args(["systemctl", "show", "--value", "--property", "NRestarts"])
         .arg(unit_name(instance, key))
         .run()
         .ok()
@@ -355,6 +366,16 @@ mod tests {
                 "{name}"
             );
         }
+    }
+
+    #[test]
+    fn a_systemd_that_hangs_is_said_to_hang() {
+        let call = |script: &str| Call::bounded(1).args(["sh", "-c", script]);
+        assert_eq!(answer(call("echo x")).unwrap(), "x\n", "control");
+        let hangs = answer(call("exec sleep 600")).unwrap_err();
+        assert!(hangs.contains("did not answer in time"), "{hangs}");
+        let fails = answer(call("echo no >&2; exit 3")).unwrap_err();
+        assert_eq!(fails, "systemctl show failed (3): no");
     }
 
     #[test]

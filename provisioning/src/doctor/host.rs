@@ -89,9 +89,9 @@ fn namespaces(instance: &Instance) -> Finding {
     }
     let repair =
         "in the host of this guest: lxc config set GUEST security.nesting true; apt install uidmap";
-    let probe = Call::new("timeout")
-        .args(["--kill-after=2", &PATIENCE.to_string(), "unshare"])
+    let probe = Call::bounded(PATIENCE)
         .args([
+            "unshare",
             "--map-root-user",
             "--map-auto",
             "--mount",
@@ -100,16 +100,11 @@ fn namespaces(instance: &Instance) -> Finding {
         ])
         .args(["--mount-proc", "true"])
         .as_user(&user);
-    match probe.and_then(Call::outcome) {
-        Ok((status, _, _)) if status.success() => {
-            let fact = format!("{user} can make a user namespace with a /proc of its own");
-            found(Verdict::Ok, fact, repair)
+    match probe.and_then(super::ended) {
+        Ok((code, _, err)) => {
+            let (verdict, fact) = judge_namespace(&user, code, &err);
+            found(verdict, fact, repair)
         }
-        Ok((_, _, err)) => found(
-            Verdict::Bad,
-            format!("{user}: {}", first_line(&err)),
-            repair,
-        ),
         Err(problem) => {
             let fact = crate::output::chain(&problem);
             found(Verdict::Unknown, fact, "portcullis up")
@@ -117,9 +112,42 @@ fn namespaces(instance: &Instance) -> Finding {
     }
 }
 
+/// Of the probe's exit status, and what it said.
+fn judge_namespace(user: &str, code: Option<i32>, err: &str) -> (Verdict, String) {
+    match code {
+        Some(0) => (
+            Verdict::Ok,
+            format!("{user} can make a user namespace with a /proc of its own"),
+        ),
+        Some(_) => (Verdict::Bad, format!("{user}: {}", first_line(err))),
+        None => (
+            Verdict::Unknown,
+            format!("{user}: whether it can make a user namespace could not be told in time"),
+        ),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_probe_that_had_to_be_ended_is_no_refusal() {
+        let of = |script: &str| {
+            let call = Call::bounded(1).args(["sh", "-c", script]);
+            let (code, _, err) = super::super::ended(call).unwrap();
+            judge_namespace("p", code, &err)
+        };
+        assert_eq!(of("true").0, Verdict::Ok);
+        let (verdict, fact) = of("echo Operation not permitted >&2; exit 1");
+        assert_eq!(
+            (verdict, fact.as_str()),
+            (Verdict::Bad, "p: Operation not permitted")
+        );
+        for hangs in ["exec sleep 600", "kill -KILL $$"] {
+            assert_eq!(of(hangs).0, Verdict::Unknown, "{hangs}");
+        }
+    }
 
     #[test]
     fn a_range_is_whole_alike_in_both_files_and_nobody_else_s() {
