@@ -357,25 +357,100 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-#[test]
-fn a_value_whose_canary_has_no_answer_waits_and_is_tried_again() {
-    let directory = tempfile::tempdir().unwrap();
-    let file = directory.path().join("secret");
-    std::fs::write(&file, "one").unwrap();
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mut config = config(CredentialKind::Bearer, &file);
+/// A credential of this file, which holds `one`, with a canary.
+fn with_canary(file: &Path, required: bool) -> CredentialConfig {
+    std::fs::write(file, "one").unwrap();
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut config = config(CredentialKind::Bearer, file);
     config.canary = Some(crate::config::CanaryConfig {
         authority: policy::authority::Authority::parse("api.example.com:443").unwrap(),
         method: http::Method::GET,
         target: "/me".to_owned(),
-        required: true,
+        required,
     });
-    let found = |verdict| CanaryView {
+    config
+}
+
+fn found(verdict: Verdict) -> CanaryView {
+    CanaryView {
         at: String::new(),
         verdict,
         text: "said".to_owned(),
         clock_ahead_seconds: None,
-    };
+    }
+}
+
+fn in_use(vault: &Vault, name: &CredentialName) -> String {
+    let held = vault.get(name).unwrap();
+    String::from_utf8(held.secret.expose().to_vec()).unwrap()
+}
+
+/// What waits for its canary is dropped as soon as its source says something else, be it what is in
+/// use already: the answer to a canary that is on its way changes nothing then.
+#[test]
+fn a_value_that_is_withdrawn_before_its_canary_is_answered_never_comes_into_use() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    let config = with_canary(&file, true);
+    let name = &config.name;
+    for (instead, waits) in [("one", false), ("three", true), ("two", true)] {
+        std::fs::write(&file, "one").unwrap();
+        let vault = Vault::unloaded(vec![config.clone()]);
+        assert!(vault.reload().is_empty());
+        let (one, _) = vault.to_try(false).remove(0);
+        assert!(vault.tried(&one, found(Verdict::Works)));
+        std::fs::write(&file, "two").unwrap();
+        assert!(vault.reload().is_empty());
+        let (two, _) = vault.to_try(false).remove(0);
+        assert!(!vault.tried(&two, found(Verdict::Unknown)));
+
+        std::fs::write(&file, instead).unwrap();
+        assert!(vault.reload().is_empty());
+        assert_eq!(!vault.waiting().is_empty(), waits, "{instead}");
+        assert_eq!(!vault.to_try(false).is_empty(), waits, "{instead}");
+        assert_eq!(vault.view()[0].problem.is_some(), waits, "{instead}");
+        let used = vault.tried(&two, found(Verdict::Works));
+        let wanted = instead == "two";
+        assert_eq!(used, wanted, "{instead}: control");
+        let value = if wanted { "two" } else { "one" };
+        assert_eq!(in_use(&vault, name), value, "{instead}");
+    }
+}
+
+/// Canaries on demand and canaries of new values overlap: each result is about the value that was sent.
+#[test]
+fn what_is_found_of_one_value_is_not_taken_for_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    for required in [true, false] {
+        let config = with_canary(&file, required);
+        let vault = Vault::unloaded(vec![config.clone()]);
+        assert!(vault.reload().is_empty());
+        let (one, _) = vault.to_try(true).remove(0);
+        assert_eq!(vault.tried(&one, found(Verdict::Works)), required);
+        std::fs::write(&file, "two").unwrap();
+        assert!(vault.reload().is_empty());
+        let before = vault.view()[0].canary.clone();
+        assert!(!vault.tried(&one, found(Verdict::Refused)));
+        assert_eq!(vault.view()[0].canary, before, "{required}");
+        assert_eq!(vault.to_try(false).len(), 1, "{required}: it is sent still");
+        let (two, _) = vault.to_try(false).remove(0);
+        assert_eq!(vault.tried(&two, found(Verdict::Works)), required);
+        assert!(vault.to_try(false).is_empty(), "control: once");
+        assert!(vault.view()[0].canary.is_some());
+        assert_eq!(in_use(&vault, &config.name), "two");
+        // Nor of one that a seal took.
+        vault.seal();
+        assert!(!vault.tried(&two, found(Verdict::Works)));
+        assert!(vault.get(&config.name).is_none());
+    }
+}
+
+#[test]
+fn a_value_whose_canary_has_no_answer_waits_and_is_tried_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("secret");
+    let config = with_canary(&file, true);
     for (last, used) in [(Verdict::Works, true), (Verdict::Refused, false)] {
         let vault = Vault::unloaded(vec![config.clone()]);
         assert!(vault.reload().is_empty());

@@ -223,6 +223,10 @@ impl Vault {
                         continue;
                     }
                     if same(&entry.current) {
+                        // One that waited for its canary is not wanted any more.
+                        if entry.pending.take().is_some() {
+                            entry.untried = false;
+                        }
                         continue;
                     }
                     for note in notes {
@@ -284,16 +288,22 @@ impl Vault {
     }
 
     /// What the canary of `credential` found. One that waited for it is taken into use or dropped;
-    /// where there was no answer to judge, it waits on and is tried again later. Returns whether it was taken into use.
+    /// where there was no answer to judge, it waits on and is tried again later. What is found of a
+    /// value that has been replaced meanwhile says nothing about its successor. Returns whether it was
+    /// taken into use.
     pub fn tried(&self, credential: &Arc<Credential>, found: CanaryView) -> bool {
         let mut entries = self.write();
         let Some(entry) = entries.get_mut(credential.name()) else {
             return false;
         };
-        let waited = entry
-            .pending
-            .as_ref()
-            .is_some_and(|pending| Arc::ptr_eq(pending, credential));
+        let is_it = |held: &Option<Arc<Credential>>| {
+            held.as_ref()
+                .is_some_and(|held| Arc::ptr_eq(held, credential))
+        };
+        let waited = is_it(&entry.pending);
+        if !waited && (entry.pending.is_some() || !is_it(&entry.current)) {
+            return false;
+        }
         let passed = found.verdict.works();
         entry.untried = waited && found.verdict == Verdict::Unknown;
         if entry.untried {
