@@ -51,6 +51,8 @@ pub struct RunsSettings {
     pub own_uid: u32,
     /// The uids that the kernel can name to the gate.
     pub visible: VisibleUids,
+    /// Digests of the tokens that the configuration gives to others.
+    pub tokens: Vec<TokenDigest>,
 }
 
 /// All open runs.
@@ -203,7 +205,20 @@ impl Runs {
                 open.deadline.send_replace(Instant::now() + lease);
                 return Ok((answer(open, request.lease_seconds), None));
             }
-            let former = Arc::clone(open);
+        }
+        // Before a former epoch ends: one that cannot open takes nothing over.
+        let former = table.open.get(id).cloned();
+        if let Some(token) = &request.token_sha256
+            && table.by_token(token).is_some_and(|run| run.id() != id)
+        {
+            return Err(RunError::TokenTaken);
+        }
+        if former.is_none() && table.open.len() >= self.settings.most {
+            return Err(RunError::Full {
+                most: self.settings.most,
+            });
+        }
+        if let Some(former) = former {
             self.end(&mut table, &former, "superseded by a later epoch");
             if let Some(next) = table.ended.refuses(id, request.epoch) {
                 return Err(RunError::Ended {
@@ -212,16 +227,6 @@ impl Runs {
                     next,
                 });
             }
-        }
-        if let Some(token) = &request.token_sha256
-            && table.by_token(token).is_some()
-        {
-            return Err(RunError::TokenTaken);
-        }
-        if table.open.len() >= self.settings.most {
-            return Err(RunError::Full {
-                most: self.settings.most,
-            });
         }
         let fresh = self.make(id, request, token, inline, lease, peer)?;
         table.open.insert(id.clone(), Arc::clone(&fresh.0));
@@ -260,6 +265,11 @@ impl Runs {
         }
         if request.peer_uids.contains(self.settings.own_uid) {
             return Err(RunError::OwnUid);
+        }
+        if let Some(token) = &request.token_sha256
+            && self.settings.tokens.iter().any(|known| known.is(token))
+        {
+            return Err(RunError::TokenTaken);
         }
         let uids = request.peer_uids;
         if uids.is_nobody() && request.token_sha256.is_none() {
@@ -404,6 +414,14 @@ impl Runs {
     pub fn by_token(&self, digest: &TokenDigest) -> Option<Arc<Run>> {
         let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         table.by_token(digest)
+    }
+
+    /// An open run of whose uids this is one.
+    #[must_use]
+    pub fn by_uid(&self, uid: u32) -> Option<Arc<Run>> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_it = |run: &&Arc<Run>| run.peer_uids.contains(uid) && !run.is_closed();
+        table.open.values().find(of_it).cloned()
     }
 
     /// All open runs, ordered by name.

@@ -197,6 +197,12 @@ fn assemble(
         lease: config.limits.lease,
         own_uid: hardened.uid,
         visible,
+        tokens: config
+            .listen
+            .iter()
+            .flat_map(|listen| &listen.tokens)
+            .map(|identity| identity.digest)
+            .collect(),
     };
     let runs = Arc::new(Runs::new(
         settings,

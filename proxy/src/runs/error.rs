@@ -78,8 +78,8 @@ pub enum RunError {
     /// Neither a uid nor a token is of the run.
     #[error("the run has neither peer_uids nor token_sha256: nobody could use it")]
     NobodysRun,
-    /// Another open run has the same token.
-    #[error("another open run has this token: make one for each")]
+    /// Another open run, or an agent of the configuration, has the same token.
+    #[error("another open run or a [[listen.identity]] has this token: make one for each")]
     TokenTaken,
     /// Too many runs are open.
     #[error("{most} runs are open, which is the limit")]

@@ -65,6 +65,7 @@ fn runs(
         lease: Duration::from_secs(3600),
         own_uid: 990,
         visible: VisibleUids::parse("0 0 1000000"),
+        tokens: vec![TokenDigest::new([1; 32])],
     };
     let runs = Runs::new(settings, Arc::clone(policies), Arc::clone(audit), sender).unwrap();
     (Arc::new(runs), listeners)
@@ -302,4 +303,64 @@ async fn a_directory_of_somebody_else_is_not_used() {
     ));
     std::fs::remove_file(fixture.directory.join("run-1")).unwrap();
     assert!(fixture.open(request(1)).await.is_ok(), "control");
+}
+
+fn request_of(run: &str, epoch: u64, token: u8) -> (RunId, OpenRun) {
+    let id = RunId::parse(run).unwrap();
+    let mut request = request(epoch);
+    request.grant.run = id.clone();
+    request.token_sha256 = Some(TokenDigest::new([token; 32]));
+    (id, request)
+}
+
+/// Whatever keeps a later epoch from opening, the former one goes on.
+#[tokio::test]
+async fn an_epoch_that_cannot_open_ends_nothing() {
+    let mut fixture = Fixture::new();
+    let (second, request) = request_of("run-2", 1, 2);
+    fixture.runs.open(&second, request, &peer(0)).await.unwrap();
+    let (first, request) = request_of("run-1", 1, 3);
+    fixture.runs.open(&first, request, &peer(0)).await.unwrap();
+    let former = fixture.runs.get(&first).unwrap();
+    for (why, token) in [("another run's", 2), ("the configuration's", 1)] {
+        let (_, request) = request_of("run-1", 2, token);
+        let refused = fixture.runs.open(&first, request, &peer(0)).await;
+        assert!(matches!(refused, Err(RunError::TokenTaken)), "{why}");
+        assert!(!former.is_closed(), "{why}");
+        assert!(Path::new(&former.socket).exists(), "{why}");
+    }
+    // The control, with its own token and though as many runs are open as may be.
+    let (_, request) = request_of("run-1", 2, 3);
+    fixture.runs.open(&first, request, &peer(0)).await.unwrap();
+    assert!(former.is_closed());
+    let (third, request) = request_of("run-3", 1, 4);
+    let full = fixture.runs.open(&third, request, &peer(0)).await;
+    assert!(matches!(full, Err(RunError::Full { .. })));
+    assert!(fixture.listeners.recv().await.is_some());
+}
+
+#[tokio::test]
+async fn the_token_of_a_configured_agent_is_no_runs_token() {
+    let fixture = Fixture::new();
+    let (id, request) = request_of("run-1", 1, 1);
+    let refused = fixture.runs.open(&id, request, &peer(0)).await;
+    assert!(matches!(refused, Err(RunError::TokenTaken)));
+    let (id, request) = request_of("run-1", 1, 2);
+    fixture.runs.open(&id, request, &peer(0)).await.unwrap();
+    assert!(
+        fixture.runs.by_token(&TokenDigest::new([2; 32])).is_some(),
+        "control"
+    );
+}
+
+#[tokio::test]
+async fn the_run_of_a_uid_is_known_as_long_as_it_is_open() {
+    let fixture = Fixture::new();
+    fixture.open(request(1)).await.unwrap();
+    let run = |uid| fixture.runs.by_uid(uid).map(|run| run.id().clone());
+    assert_eq!(run(100_000), Some(id()));
+    assert_eq!(run(101_023), Some(id()));
+    assert_eq!((run(99_999), run(101_024)), (None, None));
+    fixture.runs.close(&id(), 1, &peer(0)).unwrap();
+    assert_eq!(run(100_000), None);
 }
