@@ -6,6 +6,7 @@ pub mod client;
 pub mod pulse;
 pub mod token;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -208,10 +209,22 @@ pub(crate) async fn turn_away<IO>(gate: &Gate, stream: &mut IO, line: Record)
 where
     IO: AsyncWrite + tokio::io::AsyncRead + Unpin,
 {
+    turn_away_from(gate, stream, line, None).await;
+}
+
+/// The same for a client of whom it is only known where it is.
+pub(crate) async fn turn_away_from<IO>(
+    gate: &Gate,
+    stream: &mut IO,
+    line: Record,
+    place: Option<IpAddr>,
+) where
+    IO: AsyncWrite + tokio::io::AsyncRead + Unpin,
+{
     let code = line.code.unwrap_or(Code::IdentityUnknown);
     let sentence = line.reason.clone().unwrap_or_default();
     let id = line.id.clone();
-    gate.refused(line);
+    gate.refused_from(line, place);
     let Some(_place) = gate.place_to_turn_away() else {
         return;
     };

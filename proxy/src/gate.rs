@@ -3,6 +3,7 @@
 //! by each request.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -29,6 +30,9 @@ use crate::upstream::{Settings, Upstream};
 
 /// Clients that are being told at one time why they are not served; others are closed.
 const MOST_AWAY: usize = 64;
+/// Beside the connections of clients that are known, this part of their number may be open that have
+/// shown no token yet.
+const UNNAMED_PART: usize = 8;
 
 /// What custody hands to the data path.
 #[allow(
@@ -60,6 +64,7 @@ pub struct Gate {
     pub names: Names,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
+    unnamed: Arc<Mutex<Doors>>,
     exchanges: Arc<Mutex<Doors>>,
     flood: Flood,
     away: Arc<Semaphore>,
@@ -105,6 +110,7 @@ impl Gate {
             descriptors: parts.descriptors,
             tls,
             doors: Arc::default(),
+            unnamed: Arc::default(),
             exchanges: Arc::default(),
             flood: Flood::default(),
             away: Arc::new(Semaphore::new(MOST_AWAY)),
@@ -126,7 +132,12 @@ impl Gate {
     /// Records a refusal, or counts it where too many are alike. A refusal is told even if the log
     /// is away: nothing left through it.
     pub fn refused(&self, record: Record) {
-        self.write_refusals(self.flood.admit(record, Instant::now()));
+        self.refused_from(record, None);
+    }
+
+    /// The same of a client of whom it is only known where it is.
+    pub fn refused_from(&self, record: Record, place: Option<IpAddr>) {
+        self.write_refusals(self.flood.admit(record, place, Instant::now()));
     }
 
     /// Writes the counts of refusals that were not written out, to be called now and then.
@@ -180,6 +191,16 @@ impl Gate {
             limits.connections,
             limits.connections_per_run,
         )
+    }
+
+    /// Lets one more connection in that has shown no token yet, from this place, unless there are too
+    /// many such connections from there or in all. They take nothing of what is for clients that are
+    /// known.
+    pub fn admit_unnamed(&self, place: IpAddr) -> Option<Admission> {
+        let limits = &self.config.limits;
+        let most = (limits.connections / UNNAMED_PART).max(1);
+        let owner = place.to_string().into();
+        Doors::enter(&self.unnamed, &owner, most, limits.connections_per_run)
     }
 
     /// Lets one more exchange of `owner` begin, unless it has too many under way. Connections do not

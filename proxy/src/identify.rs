@@ -4,7 +4,8 @@
 //! the kernel answers once the client has closed.
 
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::AsRawFd;
 
 use netlink_packet_core::{
     NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
@@ -17,8 +18,10 @@ use netlink_packet_sock_diag::inet::{
 use netlink_sys::protocols::NETLINK_SOCK_DIAG;
 use netlink_sys::{Socket, SocketAddr as NetlinkAddr};
 use nix::errno::Errno;
-use nix::sys::socket::getsockopt;
 use nix::sys::socket::sockopt::{Ip6tOriginalDst, OriginalDst};
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrIn, SockaddrIn6, bind, getsockopt, socket,
+};
 
 /// The uid that stands for "not mapped here" (`/proc/sys/kernel/overflowuid` by default).
 const OVERFLOW_UID: u32 = 65_534;
@@ -74,8 +77,48 @@ pub fn tcp_owner(client: SocketAddr, gate: SocketAddr) -> Result<u32, IdentifyEr
             }
             Ok(header.uid)
         }
-        NetlinkPayload::Error(_) => Err(IdentifyError::Gone),
+        NetlinkPayload::Error(error) => match error.to_io() {
+            none if none.raw_os_error() == Some(libc::ENOENT) => Err(IdentifyError::Gone),
+            error => Err(IdentifyError::Kernel(error)),
+        },
         _ => Err(IdentifyError::Answer),
+    }
+}
+
+/// The same where the client may be on another machine: `None` then. A client on this one has an
+/// owner, or is refused as one whose owner is not known any more.
+pub fn owner_or_remote(client: SocketAddr, gate: SocketAddr) -> Result<Option<u32>, IdentifyError> {
+    match tcp_owner(client, gate) {
+        Err(IdentifyError::Gone) if !is_own(client)? => Ok(None),
+        owner => owner.map(Some),
+    }
+}
+
+/// Whether an address is one of this network namespace, which is to say that a socket here can be
+/// bound to it. Where `ip_nonlocal_bind` is set every address is.
+fn is_own(address: SocketAddr) -> Result<bool, IdentifyError> {
+    let kernel = |error: Errno| IdentifyError::Kernel(error.into());
+    let fresh = |family| socket(family, SockType::Stream, SockFlag::SOCK_CLOEXEC, None);
+    let bound = match (address.ip().to_canonical(), address) {
+        (IpAddr::V4(ip), _) => {
+            let socket = fresh(AddressFamily::Inet).map_err(kernel)?;
+            let at = SockaddrIn::from(SocketAddrV4::new(ip, 0));
+            bind(socket.as_raw_fd(), &at)
+        }
+        (IpAddr::V6(ip), address) => {
+            let socket = fresh(AddressFamily::Inet6).map_err(kernel)?;
+            let scope = match address {
+                SocketAddr::V6(address) => address.scope_id(),
+                SocketAddr::V4(_) => 0,
+            };
+            let at = SockaddrIn6::from(SocketAddrV6::new(ip, 0, 0, scope));
+            bind(socket.as_raw_fd(), &at)
+        }
+    };
+    match bound {
+        Ok(()) => Ok(true),
+        Err(Errno::EADDRNOTAVAIL) => Ok(false),
+        Err(error) => Err(kernel(error)),
     }
 }
 
@@ -248,6 +291,21 @@ mod tests {
         drop(client);
         let nobody: SocketAddr = "127.0.0.1:1".parse().unwrap();
         assert!(matches!(tcp_peer(nobody, gate), Err(IdentifyError::Gone)));
+    }
+
+    #[test]
+    fn an_address_is_of_this_machine_or_of_another() {
+        let own = |text: &str| is_own(text.parse().unwrap()).unwrap();
+        for here in ["127.0.0.1:1", "127.9.9.9:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(own(here), "{here}");
+        }
+        for away in ["192.0.2.7:1", "[2001:db8::7]:1", "[::ffff:192.0.2.7]:1"] {
+            assert!(!own(away), "{away}");
+        }
+        let gate = "127.0.0.1:1".parse().unwrap();
+        let owner = |text: &str| owner_or_remote(text.parse().unwrap(), gate);
+        assert!(matches!(owner("192.0.2.7:9"), Ok(None)));
+        assert!(matches!(owner("127.0.0.1:9"), Err(IdentifyError::Gone)));
     }
 
     #[test]

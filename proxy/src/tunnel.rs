@@ -216,9 +216,11 @@ async fn enter(
             };
             note(&gate, &client, &id, &refusal, method, target);
             let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
-            // Who is asked for a token may show it on this connection; behind a CONNECT the watcher
-            // does not follow it any more.
-            if refusal.code != Code::TokenMissing || parts.method == http::Method::CONNECT {
+            // Who is asked for a token may show it on this connection; behind a CONNECT and a request
+            // for a WebSocket the watcher does not follow it any more.
+            let unfollowed =
+                parts.method == http::Method::CONNECT || classify::names_websocket(&parts.headers);
+            if refusal.code != Code::TokenMissing || unfollowed {
                 exchange::close(&mut response);
             }
             response

@@ -24,7 +24,7 @@ use super::client::Client;
 use crate::config::TokenIdentity;
 use crate::framing::{Bounds, Opening};
 use crate::gate::Gate;
-use crate::identify;
+use crate::identify::{self, IdentifyError};
 use crate::token::{self, Shown};
 use crate::tunnel::rejoined::Rejoined;
 
@@ -45,8 +45,8 @@ pub async fn accept(gate: Arc<Gate>, guesses: Arc<Guesses>, listener: TcpListene
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let owner = stream.local_addr().ok();
-                let owner = owner.and_then(|local| identify::tcp_owner(peer, local).ok());
+                let owner = stream.local_addr().map_err(IdentifyError::Kernel);
+                let owner = owner.and_then(|local| identify::owner_or_remote(peer, local));
                 tokio::spawn(serve(
                     Arc::clone(&gate),
                     Arc::clone(&guesses),
@@ -83,28 +83,24 @@ async fn serve(
     guesses: Arc<Guesses>,
     mut stream: TcpStream,
     peer: SocketAddr,
-    owner: Option<u32>,
+    owner: Result<Option<u32>, IdentifyError>,
 ) {
+    let place = place(peer.ip());
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a client was gone before it was served");
         return;
     }
-    // Whom the kernel vouches for is who it says; no token makes it somebody else.
-    if let Some(uid) = owner
-        && let Ok((_, uid)) = super::identity(&gate, Ok(uid))
-    {
-        let reason = format!("uid {uid} is known without a token, on the entrance for users");
-        let line = super::unknown(&gate, Entrance::Token, Some(uid), &reason);
-        return super::turn_away(&gate, &mut stream, line).await;
+    if let Some((uid, reason)) = vouched(&gate, owner) {
+        let line = super::unknown(&gate, Entrance::Token, uid, &reason);
+        return super::turn_away_from(&gate, &mut stream, line, Some(place)).await;
     }
-    let place = place(peer.ip());
-    let waiting = gate.admit(&format!("unnamed:{place}").into());
+    let waiting = gate.admit_unnamed(place);
     let waiting = waiting.and_then(|waiting| Some((waiting, gate.descriptors.take()?)));
     let Some(waiting) = waiting else {
         let reason = "too many connections at once that have shown no token";
         let mut line = super::unknown(&gate, Entrance::Token, None, reason);
         line.code = Some(Code::LimitReached);
-        return super::turn_away(&gate, &mut stream, line).await;
+        return super::turn_away_from(&gate, &mut stream, line, Some(place)).await;
     };
     let door = Door {
         gate: &gate,
@@ -123,6 +119,28 @@ async fn serve(
         }
         Err(None) => {}
     }
+}
+
+/// Why a client is not served here although it may have a token, and its uid as far as it is known:
+/// whom the kernel vouches for is who it says, and no token makes it somebody else.
+fn vouched(
+    gate: &Gate,
+    owner: Result<Option<u32>, IdentifyError>,
+) -> Option<(Option<u32>, String)> {
+    let uid = match owner {
+        Ok(uid) => uid?,
+        Err(error) => return Some((None, error.to_string())),
+    };
+    if super::identity(gate, Ok(uid)).is_ok() {
+        let reason = format!("uid {uid} is known without a token, on the entrance for users");
+        return Some((Some(uid), reason));
+    }
+    let run = gate.runs.by_uid(uid)?;
+    let reason = format!(
+        "uid {uid} is of run {}, which has a socket of its own",
+        run.id()
+    );
+    Some((Some(uid), reason))
 }
 
 /// Where clients are that nobody knows yet.
@@ -226,7 +244,7 @@ impl Door<'_> {
         record.verdict = Some(Verdict::Refuse);
         record.code = Some(refusal.code);
         record.reason = Some(format!("{} (from {})", refusal.text, self.place));
-        self.gate.refused(record);
+        self.gate.refused_from(record, Some(self.place));
     }
 }
 
@@ -330,7 +348,8 @@ fn place(address: IpAddr) -> IpAddr {
 }
 
 /// Counts wrong tokens by where they come from. Whoever shows the right one is served all the same, so
-/// that nobody can shut out its neighbour.
+/// that no count shuts out a neighbour. What neighbours do share is the places for connections that
+/// have shown no token yet, see [`Gate::admit_unnamed`].
 #[derive(Debug, Default)]
 pub struct Guesses {
     places: Mutex<HashMap<IpAddr, (Instant, u32)>>,

@@ -27,6 +27,7 @@ mod refused;
 mod stand;
 mod streams;
 mod tls;
+mod tokens;
 mod unchanged;
 mod under_load;
 mod upstream;
