@@ -84,10 +84,19 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
     let mut response = match judged {
         Ok(allowed) => {
             let upgrade = parts.extensions.remove::<OnUpgrade>();
+            let meter = Arc::clone(&allowed.meter);
             let carried = carry(channel, &id, parts, body, allowed, upgrade, exchanging).await;
             match carried {
                 Ok(response) => response,
-                Err(refusal) => refusal::answer(&refusal, &id, shape),
+                Err(refusal) => {
+                    let mut response = refusal::answer(&refusal, &id, shape);
+                    // What is left of the body is thrown away beside the answer; how long that would
+                    // take nobody knows where it was cut.
+                    if !http2 && meter.is_cut() && !meter.is_complete() {
+                        close(&mut response);
+                    }
+                    response
+                }
             }
         }
         Err(No { refusal, push }) => {
@@ -184,10 +193,11 @@ async fn carry(
     if prefix.is_none() && !body.is_end_stream() && parts.headers.contains_key(header::EXPECT) {
         meter.hold();
     }
-    let body = RequestBody::new(prefix, body, trailers, &meter);
+    let body = RequestBody::new(prefix, body, trailers, &meter)
+        .lingering(parts.version != Version::HTTP_2);
     let rule = permit.rule().clone();
     let written = if permit.is_credentialed() {
-        unless_cut(&meter, gate.audit.append_durable(&mut line)).await
+        begun_unless_cut(&meter, gate.audit.append_durable(&mut line)).await
     } else {
         Some(gate.audit.append(&mut line))
     };
@@ -289,6 +299,15 @@ async fn unless_cut<T>(meter: &Meter, doing: impl Future<Output = T>) -> Option<
         biased;
         () = meter.until_cut() => None,
         done = doing => Some(done),
+    }
+}
+
+/// The same for what must begin even so: it is looked at first.
+async fn begun_unless_cut<T>(meter: &Meter, doing: impl Future<Output = T>) -> Option<T> {
+    tokio::select! {
+        biased;
+        done = doing => Some(done),
+        () = meter.until_cut() => None,
     }
 }
 
@@ -498,4 +517,32 @@ fn chain(error: &dyn std::error::Error) -> String {
         cause = error.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The end of what was never announced would be the end of nothing.
+    #[tokio::test]
+    async fn a_line_is_begun_even_where_its_exchange_is_cut_already() {
+        let meter = Meter::default();
+        let begun = std::sync::atomic::AtomicUsize::new(0);
+        let line = |waits: bool| {
+            let begun = &begun;
+            async move {
+                begun.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                if waits {
+                    std::future::pending::<()>().await;
+                }
+            }
+        };
+        let count = || begun.load(std::sync::atomic::Ordering::Relaxed);
+        assert!(begun_unless_cut(&meter, line(false)).await.is_some());
+        meter.cut(Cut::Forbidden);
+        assert!(begun_unless_cut(&meter, line(true)).await.is_none());
+        assert_eq!(count(), 2);
+        assert!(unless_cut(&meter, line(true)).await.is_none());
+        assert_eq!(count(), 2, "control: what need not be begun is not");
+    }
 }

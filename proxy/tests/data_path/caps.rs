@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use super::HOST;
 use super::features::{opening, socket_policy};
 use super::modern::{Client, Modern, full, sent, whole};
-use super::stand::{Stand, ask, until};
+use super::stand::{Stand, ask, response, until};
 use super::upstream::Upstream;
 
 const NEW: &[&str] = &["h2"];
@@ -98,6 +98,60 @@ async fn a_body_that_is_too_long_is_refused_or_never_completed() {
                 "{case}"
             );
         }
+    }
+}
+
+/// A client that goes on sending behind a body that was cut reads why, and not a reset; what it sends
+/// is thrown away, and no further request is read behind it.
+#[tokio::test]
+async fn a_body_that_was_cut_is_read_on_and_its_connection_closed_in_words() {
+    let upstream = Modern::start(HOST, OLD).await;
+    for (cap, status) in [
+        ("max_request_bytes = 100", "413"),
+        ("max_seconds = 1", "504"),
+    ] {
+        let stand = upstream.stand(&upstream.policy(HOST, cap));
+        let mut tls = stand.tunnel(HOST).await;
+        let head =
+            format!("POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let chunk = format!("10000\r\n{}\r\n", "a".repeat(0x10000));
+        let first = if status == "413" {
+            chunk.as_str()
+        } else {
+            "1\r\na\r\n"
+        };
+        tls.write_all(head.as_bytes()).await.unwrap();
+        tls.write_all(first.as_bytes()).await.unwrap();
+        tls.flush().await.unwrap();
+        let answer = String::from_utf8(response(&mut tls, false).await).unwrap();
+        let beginning = format!("HTTP/1.1 {status} ");
+        assert!(answer.starts_with(&beginning), "{cap}: {answer}");
+        let answer = answer.to_ascii_lowercase();
+        assert!(
+            answer.contains("\r\nconnection: close\r\n"),
+            "{cap}: {answer}"
+        );
+        for _ in 0..32 {
+            assert!(
+                tls.write_all(chunk.as_bytes()).await.is_ok(),
+                "{cap}: reset"
+            );
+            tls.flush().await.unwrap();
+        }
+        let behind = format!("0\r\n\r\nGET /v1/behind HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+        tls.write_all(behind.as_bytes()).await.unwrap();
+        let mut rest = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(20), tls.read_to_end(&mut rest));
+        assert!(ended.await.is_ok(), "{cap}: it is closed");
+        assert!(rest.is_empty(), "{cap}: {}", String::from_utf8_lossy(&rest));
+        let mut tls = stand.tunnel(HOST).await;
+        let whole = format!("{head}3\r\nabc\r\n0\r\n\r\n");
+        let answer = ask(&mut tls, &whole).await.to_ascii_lowercase();
+        assert!(
+            answer.starts_with("http/1.1 200"),
+            "{cap}: control: {answer}"
+        );
+        assert!(!answer.contains("connection: close"), "{cap}: control");
     }
 }
 

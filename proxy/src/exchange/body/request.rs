@@ -9,6 +9,7 @@ use hyper::body::{Body, Frame, Incoming, SizeHint};
 
 use super::meter::{Meter, Part};
 use super::{BodyError, exact};
+use crate::exchange::drain;
 use crate::strip;
 
 /// The body of a request on its way out: what inspection has read already, then the rest as it
@@ -19,6 +20,8 @@ pub struct RequestBody {
     rest: Option<Incoming>,
     trailers: bool,
     meter: Arc<Meter>,
+    /// What is left of it when it is dropped is read and thrown away.
+    lingers: bool,
 }
 
 impl RequestBody {
@@ -29,11 +32,20 @@ impl RequestBody {
             rest: Some(rest),
             trailers,
             meter: Arc::clone(meter),
+            lingers: false,
         };
         if body.is_end_stream() {
             body.meter.finish();
         }
         body
+    }
+
+    /// Reads on, within bounds, when not all of it is wanted: on HTTP/1 its sender would see a reset
+    /// instead of the answer. One that waits for the word to go on is not given it.
+    #[must_use]
+    pub fn lingering(mut self, lingers: bool) -> Self {
+        self.lingers = lingers;
+        self
     }
 
     /// A body of the gate's own.
@@ -47,6 +59,7 @@ impl RequestBody {
             rest: None,
             trailers: false,
             meter,
+            lingers: false,
         }
     }
 
@@ -58,12 +71,27 @@ impl RequestBody {
             rest: None,
             trailers: false,
             meter: Arc::clone(meter),
+            lingers: false,
         }
     }
 
     /// What has been sent of it.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
+    }
+}
+
+impl Drop for RequestBody {
+    fn drop(&mut self) {
+        if !self.lingers || self.meter.is_held() {
+            return;
+        }
+        let rest = self.rest.take().filter(|rest| !rest.is_end_stream());
+        // Without a runtime there is no connection either.
+        let runtime = tokio::runtime::Handle::try_current();
+        if let (Some(mut rest), Ok(runtime)) = (rest, runtime) {
+            runtime.spawn(async move { drain(&mut rest).await });
+        }
     }
 }
 
@@ -114,10 +142,14 @@ impl Body for RequestBody {
             };
             let frame = match frame {
                 None => {
+                    this.rest = None;
                     this.meter.finish();
                     return Poll::Ready(None);
                 }
-                Some(Err(error)) => return Poll::Ready(Some(Err(error.into()))),
+                Some(Err(error)) => {
+                    this.rest = None;
+                    return Poll::Ready(Some(Err(error.into())));
+                }
                 Some(Ok(frame)) => frame,
             };
             let frame = match frame.into_data() {
