@@ -10,7 +10,7 @@ use super::output::{Exit, say, tell};
 #[derive(Debug, Args)]
 #[command(after_help = "\
 One harmless call with and one without each credential that names a canary in its section; they are in the audit log
-as the gate's own requests, and the whole is over within half a minute.
+as the gate's own requests, and the whole is over within 40 seconds.
 
 Examples:
   portcullis canary

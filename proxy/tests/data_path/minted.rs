@@ -254,12 +254,35 @@ async fn a_canary_on_demand_is_sent_now_recorded_and_not_multiplied_by_its_asker
 async fn a_canary_on_demand_without_an_answer_is_unknown() {
     let upstream = Upstream::start(HOST).await;
     let credential = bearer("canary = \"GET /v1/hang\"");
-    let stand = Stand::with_credential(&upstream, &credential, b"canary-value", &[]);
+    let more = |name: &str| credential.replace("[credential.api]", &format!("[credential.{name}]"));
+    let all = ["api", "b", "c", "d", "e"].map(more).concat();
+    let stand = Stand::with_credential(&upstream, &all, b"canary-value", &[]);
     try_now(&stand.gate, "root").await;
-    let found = view(&stand).canary.unwrap();
-    assert_eq!(found.verdict, Verdict::Unknown, "{}", found.text);
-    assert!(found.text.contains("no answer within"), "{}", found.text);
-    assert!(view(&stand).ok, "it blocks nothing");
+    let (mut silent, mut untried) = (0, 0);
+    for credential in stand.gate.vault.view() {
+        let found = credential.canary.unwrap();
+        assert_eq!(found.verdict, Verdict::Unknown, "{}", found.text);
+        silent += usize::from(found.text.contains("no answer within"));
+        untried += usize::from(found.text.contains("not tried"));
+        assert!(credential.ok, "it blocks nothing");
+    }
+    assert_eq!((silent, untried), (4, 1), "nothing was sent of the fifth");
+    assert_eq!(count(&upstream, "GET /v1/hang "), 4);
+}
+
+/// Whoever asked may go away: the round it began is not lost, and is found by the next one who asks.
+#[tokio::test]
+async fn a_round_goes_on_without_its_asker() {
+    let upstream = Upstream::start(HOST).await;
+    let credential = bearer("canary = \"GET /v1/whoami\"");
+    let stand = Stand::with_credential(&upstream, &credential, b"canary-value", &[]);
+    let at_once = tokio::time::timeout(std::time::Duration::ZERO, try_now(&stand.gate, "root"));
+    assert!(at_once.await.is_err(), "it is gone before the round ends");
+    until("the round ends", || view(&stand).canary.is_some()).await;
+    assert_eq!(view(&stand).canary.unwrap().verdict, Verdict::Works);
+    assert_eq!(count(&upstream, "GET /v1/whoami "), 2);
+    try_now(&stand.gate, "root").await;
+    assert_eq!(count(&upstream, "GET /v1/whoami "), 4, "control");
 }
 
 #[tokio::test]
