@@ -141,6 +141,12 @@ impl<'p, 't> Section<'p, 't> {
         self.left.contains_key(key)
     }
 
+    /// Whether the key, not taken yet, is a list of nothing.
+    pub(super) fn is_empty_list(&self, key: &str) -> bool {
+        let value = self.left.get(key).map(|(_, value)| value.get_ref());
+        matches!(value, Some(DeValue::Array(items)) if items.is_empty())
+    }
+
     pub(super) fn path(&self, key: &str) -> String {
         match (self.path.is_empty(), key.is_empty()) {
             (true, _) => key.to_owned(),

@@ -168,6 +168,25 @@ fn a_token_entrance_stands_beside_the_loopback_port_or_alone() {
             "it may be the token itself: {said}"
         );
     }
+    for empty in ["token = []", "tcp = \"127.0.0.1:3128\"\ntoken = []"] {
+        let said = problems(&WHOLE.replacen(port, empty, 1));
+        assert!(said.contains("listen.token: names no address"), "{said}");
+    }
+    // Entrances that ask for a uid are for nobody without one.
+    for asks in ["tcp", "redirected", "resolver"] {
+        let value = match asks {
+            "tcp" => "\"127.0.0.1:3200\"",
+            _ => "[\"127.0.0.1:3200\"]",
+        };
+        let beside = format!("token = [\"10.20.0.1:3128\"]\n{asks} = {value}");
+        let text = WHOLE.replacen(port, &beside, 1);
+        assert!(parse(&text).is_ok(), "{asks}: control");
+        let said = problems(&text.replacen("uid = 1500", &by_token, 1));
+        assert!(
+            said.contains("listen.identity: is missing"),
+            "{asks}: {said}"
+        );
+    }
     let nowhere = WHOLE.replacen("uid = 1500", &by_token, 1);
     let said = problems(&nowhere);
     assert!(said.contains("listen.token: is missing"), "{said}");

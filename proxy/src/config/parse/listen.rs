@@ -14,6 +14,14 @@ pub(super) fn listen(
     profiles: &BTreeMap<String, Profile>,
 ) -> Option<Listen> {
     let by_token = section.has("token");
+    if section.is_empty_list("token") {
+        section.problem(
+            section.at(),
+            "token",
+            "names no address",
+            "write token = [\"10.20.0.1:3128\"], or remove it",
+        );
+    }
     let token = addresses(&mut section, "token", reachable);
     let tcp = match by_token {
         true => section.string("tcp"),
@@ -37,21 +45,24 @@ pub(super) fn listen(
             "give each entrance a port of its own",
         );
     }
-    if !section.has("identity") && !without_tcp {
-        section.problem(
-            section.at(),
-            "identity",
-            "is missing: everybody on this port would be refused",
-            "add [[listen.identity]] with uid, agent, company and profile, or remove [listen]",
-        );
-    }
     let (mut identities, mut tokens) = (Vec::new(), Vec::new());
+    let mut by_uid = false;
     for entry in section.sections("identity") {
+        by_uid |= entry.has("uid") || !entry.has("token_sha256");
         match identity(entry, profiles, &identities, &tokens) {
             Some(Known::Uid(identity)) => identities.push(identity),
             Some(Known::Token(identity)) => tokens.push(identity),
             None => {}
         }
+    }
+    let asks_for_uids = !(without_tcp && redirected.is_empty() && resolver.is_empty());
+    if asks_for_uids && !by_uid {
+        section.problem(
+            section.at(),
+            "identity",
+            "is missing: everybody on tcp, redirected and resolver would be refused",
+            "add [[listen.identity]] with uid, agent, company and profile, or remove what only users can use",
+        );
     }
     if !tokens.is_empty() && !by_token {
         section.problem(
