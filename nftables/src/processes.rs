@@ -6,11 +6,12 @@
 //! see nothing of, they do not let out. Nor is whatever runs in a user namespace of its own: there a set-user-id file
 //! gives no uid but one of that namespace's, which are the agent's. In scope `guest` nobody is listed as an agent.
 
-use std::fs;
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
+use std::{fs, io};
 
 use crate::accounts::Accounts;
 use crate::config::Config;
@@ -20,8 +21,12 @@ use crate::verify::{Difference, Kind};
 
 /// Whoever starts an agent becomes its user first and gives up the rest a moment later.
 const SECOND_LOOK: Duration = Duration::from_millis(150);
+/// How often a look asks for processes that came while it looked: one that only starts the next and ends is otherwise over
+/// whenever its turn comes.
+const PASSES: u32 = 16;
 
-/// One difference per process of an agent that can gain rights by executing a file.
+/// One difference per process of an agent that can gain rights by executing a file, and one per agent of whom each look
+/// found another such process.
 pub(crate) fn able(config: &Config, accounts: &Accounts, ruleset: &Ruleset) -> Vec<Difference> {
     // As themselves these run what gives agents their ids, with the set-user-id `newuidmap`; no agent does.
     let reserves = reserves::uids(config, accounts);
@@ -35,84 +40,165 @@ pub(crate) fn able(config: &Config, accounts: &Accounts, ruleset: &Ruleset) -> V
         return Vec::new();
     }
     thread::sleep(SECOND_LOOK);
-    look(Path::new("/proc"), &agent)
-        .into_iter()
-        .filter(|process| first.contains(process))
-        .map(|process| process.difference(accounts))
-        .collect()
+    let second = look(Path::new("/proc"), &agent);
+    let (stayed, followed) = seen_twice(&first, second);
+    let stayed = stayed.iter().map(|process| process.difference(accounts));
+    let followed = followed.iter().map(|process| process.of_many(accounts));
+    stayed.chain(followed).collect()
 }
 
-/// A process, recognised again by when it started.
+/// The processes of the second look that were there in the first; and, of each uid that both looks found and none of
+/// these has, one. A process is told by its number and its start: what it is called, and as whom it runs, it chooses.
+fn seen_twice(first: &[Process], second: Vec<Process>) -> (Vec<Process>, Vec<Process>) {
+    let (stayed, came): (Vec<_>, Vec<_>) = second.into_iter().partition(|process| {
+        let mut before = first.iter();
+        before.any(|before| (before.pid, &before.started) == (process.pid, &process.started))
+    });
+    let mut followed: Vec<Process> = Vec::new();
+    for process in came {
+        let known = stayed.iter().chain(&followed);
+        let told = known.into_iter().any(|known| known.uid == process.uid);
+        if !told && first.iter().any(|before| before.uid == process.uid) {
+            followed.push(process);
+        }
+    }
+    (stayed, followed)
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Process {
     pid: u32,
+    /// In ticks since the machine started.
     started: String,
     uid: u32,
     /// At most 15 characters.
     name: String,
+    /// Whether its namespaces could not be read, for want of a privilege.
+    unread: bool,
 }
+
+const DANGER: &str = "no_new_privs is not set: a set-user-id file would make it another user, whom the rules may let out";
+const START: &str =
+    "start agents with it (NoNewPrivileges=yes in a unit, setpriv --no-new-privs, portcullis exec)";
 
 impl Process {
     fn difference(&self, accounts: &Accounts) -> Difference {
+        let pid = self.pid;
+        Difference {
+            kind: Kind::Able,
+            what: self.named(accounts),
+            detail: format!(
+                "{DANGER}{}\n  hint: {START}, and end this one: kill {pid}",
+                self.doubt()
+            ),
+        }
+    }
+
+    /// Of those that start one another faster than anybody could be told of one.
+    fn of_many(&self, accounts: &Accounts) -> Difference {
+        let uid = self.uid;
+        Difference {
+            kind: Kind::Able,
+            what: format!("{}, and another before it", self.named(accounts)),
+            detail: format!(
+                "{DANGER}{}\n  hint: {START}, and end those of this uid at once: setpriv --reuid={uid} \
+                 --clear-groups --no-new-privs sh -c 'kill -9 -1'",
+                self.doubt()
+            ),
+        }
+    }
+
+    fn named(&self, accounts: &Accounts) -> String {
         let Self { pid, uid, name, .. } = self;
         let user = accounts.describe(*uid);
         let user = user.as_deref().unwrap_or("no such user");
-        Difference {
-            kind: Kind::Able,
-            what: format!("process {pid} ({name}) of uid {uid} ({user})"),
-            detail: format!(
-                "no_new_privs is not set: a set-user-id file would make it another user, whom the rules may let \
-                 out\n  hint: start agents with it (NoNewPrivileges=yes in a unit, setpriv --no-new-privs, \
-                 portcullis exec), and end this one: kill {pid}"
-            ),
+        format!("process {pid} ({name}) of uid {uid} ({user})")
+    }
+
+    fn doubt(&self) -> &'static str {
+        if self.unread {
+            " (whether it is in another network or user namespace cannot be read without CAP_SYS_PTRACE, so it counts)"
+        } else {
+            ""
         }
     }
 }
 
 fn look(proc: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
     let here = namespaces(&proc.join("self"));
-    let numbers = |directory: &Path| -> Vec<u32> {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries
-            .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-            .collect()
-    };
+    let mut looked_at = BTreeSet::new();
     let mut found = Vec::new();
-    for pid in numbers(proc) {
-        let directory = proc.join(pid.to_string());
-        // Each thread has the flag for itself. One that ended in between is none.
-        let able = numbers(&directory.join("task"))
-            .into_iter()
-            .find_map(|thread| {
-                let thread: PathBuf = directory.join("task").join(thread.to_string());
-                let status = fs::read_to_string(thread.join("status")).ok()?;
-                judge(&status, agent)
-            });
-        let Some((uid, name)) = able else { continue };
-        // Where it is cannot be told without privilege: then it counts.
-        let elsewhere = here.iter().zip(namespaces(&directory)).any(
-            |(here, there)| matches!((here, there), (Some(here), Some(there)) if *here != there),
-        );
-        if elsewhere {
-            continue;
+    for _ in 0..PASSES {
+        let mut fresh = numbers(proc);
+        fresh.retain(|pid| looked_at.insert(*pid));
+        if fresh.is_empty() {
+            break;
         }
-        let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
-        found.push(Process {
-            pid,
-            started: started(&stat).unwrap_or_default().to_owned(),
-            uid,
-            name,
-        });
+        // The latest is the first to be gone.
+        fresh.sort_unstable_by(|one, other| other.cmp(one));
+        let able = fresh
+            .into_iter()
+            .filter_map(|pid| able_one(proc, pid, &here, agent));
+        found.extend(able);
     }
     found
 }
 
-/// Its network namespace, and its user namespace.
-fn namespaces(directory: &Path) -> [Option<u64>; 2] {
-    ["ns/net", "ns/user"].map(|name| {
-        let found = fs::metadata(directory.join(name)).ok();
-        found.map(|found| found.ino())
+fn numbers(directory: &Path) -> Vec<u32> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// This process, when one of its threads can gain rights where these rules judge.
+fn able_one(
+    proc: &Path,
+    pid: u32,
+    here: &[io::Result<u64>; 2],
+    agent: &impl Fn(u32) -> bool,
+) -> Option<Process> {
+    let directory = proc.join(pid.to_string());
+    let tasks = directory.join("task");
+    // Each thread has the flag and the namespaces for itself. One that ended in between is none.
+    let (uid, name, unread) = numbers(&tasks).into_iter().find_map(|thread| {
+        let thread = tasks.join(thread.to_string());
+        let status = fs::read_to_string(thread.join("status")).ok()?;
+        let (uid, name) = judge(&status, agent)?;
+        let unread = shared(here, &namespaces(&thread))?;
+        Some((uid, name, unread))
+    })?;
+    let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
+    Some(Process {
+        pid,
+        started: started(&stat).unwrap_or_default().to_owned(),
+        uid,
+        name,
+        unread,
     })
+}
+
+/// `None` when the thread is in another namespace than we, or gone; else whether that could not be read. Then it counts.
+fn shared(here: &[io::Result<u64>; 2], there: &[io::Result<u64>; 2]) -> Option<bool> {
+    let mut unread = false;
+    for pair in here.iter().zip(there) {
+        match pair {
+            (Ok(here), Ok(there)) if here == there => {}
+            (Ok(_), Ok(_)) => return None,
+            (_, Err(error)) if gone(error) => return None,
+            (_, Err(_)) | (Err(_), _) => unread = true,
+        }
+    }
+    Some(unread)
+}
+
+fn gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESRCH)
+}
+
+/// A thread's network namespace, and its user namespace. Of other users' processes only CAP_SYS_PTRACE may read them.
+fn namespaces(directory: &Path) -> [io::Result<u64>; 2] {
+    ["ns/net", "ns/user"].map(|name| Ok(fs::metadata(directory.join(name))?.ino()))
 }
 
 /// The agent's uid and the program's name, when this status of a thread says that it can gain rights. Any of its four
@@ -172,6 +258,63 @@ mod tests {
         }
         assert_eq!(started(&stat), Some("22"));
         assert_eq!(started(""), None);
+    }
+
+    fn process(pid: u32, started: &str, uid: u32, name: &str) -> Process {
+        Process {
+            pid,
+            started: started.to_owned(),
+            uid,
+            name: name.to_owned(),
+            unread: false,
+        }
+    }
+
+    #[test]
+    fn nobody_hides_behind_another_name_user_or_child() {
+        let first = [process(7, "100", 1500, "sh")];
+        let told = |second: &[Process]| {
+            let (stayed, followed) = seen_twice(&first, second.to_vec());
+            let pids = |found: &[Process]| found.iter().map(|process| process.pid).collect();
+            (pids(&stayed), pids(&followed))
+        };
+        let same = (vec![7], Vec::<u32>::new());
+        assert_eq!(told(&[process(7, "100", 1500, "sh")]), same);
+        assert_eq!(told(&[process(7, "100", 1500, "another")]), same);
+        assert_eq!(told(&[process(7, "100", 1501, "sh")]), same);
+        let child = (Vec::new(), vec![8]);
+        let [next, last] = ["8", "9"].map(|pid| process(pid.parse().unwrap(), "101", 1500, "sh"));
+        assert_eq!(told(&[next.clone(), last]), child, "once for each uid");
+        assert_eq!(
+            told(&[process(7, "102", 1500, "sh")]),
+            (Vec::new(), vec![7])
+        );
+        // Of a uid with one that stayed, that one is told.
+        assert_eq!(told(&[next, process(7, "100", 1500, "sh")]), same);
+        // Controls: it gave up its rights in between; somebody else's came.
+        assert_eq!(told(&[]), (Vec::new(), Vec::new()));
+        assert_eq!(
+            told(&[process(8, "101", 1501, "sh")]),
+            (Vec::new(), Vec::new())
+        );
+    }
+
+    #[test]
+    fn where_a_process_is_decides_and_what_cannot_be_read_counts() {
+        let failed = |code: i32| Err(io::Error::from_raw_os_error(code));
+        let here = [Ok(1), Ok(2)];
+        let counts = |net, user| shared(&here, &[net, user]);
+        assert_eq!(counts(Ok(1), Ok(2)), Some(false));
+        assert_eq!(counts(Ok(3), Ok(2)), None, "another network");
+        assert_eq!(counts(Ok(1), Ok(3)), None, "another user namespace");
+        assert_eq!(
+            counts(failed(libc::EACCES), failed(libc::EACCES)),
+            Some(true)
+        );
+        assert_eq!(counts(failed(libc::EPERM), Ok(2)), Some(true));
+        assert_eq!(counts(failed(libc::EACCES), Ok(3)), None);
+        assert_eq!(counts(failed(libc::ENOENT), failed(libc::ENOENT)), None);
+        assert_eq!(counts(failed(libc::ESRCH), failed(libc::EACCES)), None);
     }
 
     #[test]

@@ -16,6 +16,25 @@ fn stays(lab: &Lab, uid: u32, flag: bool) -> Running {
     Running::start(lab.on_host(words), "running")
 }
 
+/// A script that stays, as this user and without the flag.
+fn python(lab: &Lab, uid: u32, script: &str) -> Running {
+    let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+    let words = ["setpriv", "--clear-groups"].map(str::to_owned).into_iter();
+    let rest = ["python3", "-c", script].map(str::to_owned);
+    Running::start(lab.on_host(words.chain(ids).chain(rest)), "running")
+}
+
+/// An agent's without the flag, in a user namespace of its own.
+fn inside(lab: &Lab) -> Running {
+    let ids = [
+        format!("--reuid={OTHER_AGENT}"),
+        format!("--regid={OTHER_AGENT}"),
+    ];
+    let words = ["setpriv", "--clear-groups"].map(str::to_owned).into_iter();
+    let rest = ["unshare", "-U", "sh", "-c", "echo running; read -r line"].map(str::to_owned);
+    Running::start(lab.on_host(words.chain(ids).chain(rest)), "running")
+}
+
 #[test]
 fn verify_names_agents_that_may_gain_rights() {
     let lab = Lab::new("agents");
@@ -73,13 +92,7 @@ fn verify_leaves_everybody_else_their_rights() {
         .map(|uid| stays(&lab, uid, false))
         .collect();
     // In a user namespace of its own an agent becomes nobody outside.
-    let mut words = vec!["setpriv".to_owned(), "--clear-groups".to_owned()];
-    words.extend([
-        format!("--reuid={OTHER_AGENT}"),
-        format!("--regid={OTHER_AGENT}"),
-    ]);
-    words.extend(["unshare", "-U", "sh", "-c", "echo running; read -r line"].map(str::to_owned));
-    let _inside = Running::start(lab.on_host(words), "running");
+    let _inside = inside(&lab);
     // An agent's in another network: these rules do not see it, and it has no way to theirs.
     let elsewhere = Lab::new("agents");
     let _there = stays(&elsewhere, OTHER_AGENT, false);
@@ -107,19 +120,104 @@ assert libc.prctl(38, 1, 0, 0, 0) == 0
 print('running', flush=True)
 sys.stdin.readline()
 ";
-    let mut words = vec!["setpriv".to_owned(), "--clear-groups".to_owned()];
-    words.extend([
-        format!("--reuid={OTHER_AGENT}"),
-        format!("--regid={OTHER_AGENT}"),
-    ]);
-    words.extend(["python3", "-c", script].map(str::to_owned));
-    let running = Running::start(lab.on_host(words), "running");
+    let running = python(&lab, OTHER_AGENT, script);
     let text = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
     assert!(text.contains("NoNewPrivs:\t1"), "control: {text}");
     let finished = lab.boundary(&["verify"]);
     assert_eq!(finished.code(), 1, "{}", finished.shown());
     let expected = format!("process {} (python3)", running.pid());
     assert!(finished.stdout.contains(&expected), "{}", finished.shown());
+}
+
+/// A first thread that ended leaves its number to the others.
+#[test]
+fn verify_finds_a_process_whose_first_thread_is_over() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let script = "\
+import ctypes, platform, sys, threading
+def work():
+    print('running', flush=True)
+    sys.stdin.readline()
+threading.Thread(target=work).start()
+# exit(2) of this thread alone.
+ctypes.CDLL(None).syscall({'x86_64': 60}.get(platform.machine(), 93), 0)
+";
+    let running = python(&lab, OTHER_AGENT, script);
+    let pid = running.pid();
+    wait::until_true("the first thread is over", || {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        text.contains("State:\tZ")
+    });
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    let expected = format!("process {pid} (python3)");
+    assert!(finished.stdout.contains(&expected), "{}", finished.shown());
+}
+
+/// What it calls itself is its own affair.
+#[test]
+fn verify_names_a_process_whatever_it_calls_itself() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let script = "\
+import ctypes, select
+libc = ctypes.CDLL(None)
+print('running', flush=True)
+turn = 0
+while not select.select([0], [], [], 0.001)[0]:
+    turn += 1
+    assert libc.prctl(15, b'name %d' % turn, 0, 0, 0) == 0
+";
+    let running = python(&lab, OTHER_AGENT, script);
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    let expected = format!("able: process {} (name ", running.pid());
+    assert!(finished.stdout.contains(&expected), "{}", finished.shown());
+    drop(running);
+    lab.boundary(&["verify"]).ok();
+}
+
+/// Each lives shorter than the time between two looks, or than one look takes, and starts the next.
+#[test]
+fn verify_names_an_agent_whose_processes_follow_one_another() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    for (life, flags) in [("0.02", "00"), ("0", "00"), ("0.02", "11")] {
+        // Whoever starts the first has the flag, and takes in those that are over.
+        let script = format!(
+            "\
+import ctypes, os, select, signal, sys
+libc = ctypes.CDLL(None)
+assert libc.prctl(36, 1, 0, 0, 0) == 0
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+if {flags}: assert libc.prctl(38, 1, 0, 0, 0) == 0
+if os.fork():
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    print('running', flush=True)
+    sys.stdin.readline()
+    sys.exit()
+while not select.select([0], [], [], {life})[0]:
+    if os.fork():
+        os._exit(0)
+"
+        );
+        let running = python(&lab, OTHER_AGENT, &script);
+        if flags == "11" {
+            lab.boundary(&["verify"]).ok();
+            continue;
+        }
+        wait::until_true("verify names it", || {
+            let finished = lab.boundary(&["verify"]);
+            let named = finished.stdout.contains(&format!(
+                "(python3) of uid {OTHER_AGENT} (lab-other), and another before it: no_new_privs is not set"
+            ));
+            let remedy = format!("setpriv --reuid={OTHER_AGENT} ");
+            finished.code() == 1 && named && finished.stdout.contains(&remedy)
+        });
+        drop(running);
+        wait::until_true("they are over", || lab.boundary(&["verify"]).code() == 0);
+    }
 }
 
 /// A set-user-id program that an agent runs has another uid in force, and the agent's beside it.
