@@ -1,7 +1,7 @@
 //! Agents' processes have `no_new_privs`, and `verify` names those that have not.
 
 use tests::command::Program;
-use tests::wait;
+use tests::{binaries, wait};
 
 use super::lab::{AGENT, GATE, Lab, MONITOR, OTHER_AGENT, Running, SUBORDINATE};
 
@@ -217,6 +217,64 @@ while not select.select([0], [], [], {life})[0]:
         });
         drop(running);
         wait::until_true("they are over", || lab.boundary(&["verify"]).code() == 0);
+    }
+}
+
+/// A proof that sees less than a person's `verify` would keep the gate down for what is no fault, or up for what is one.
+#[test]
+fn the_units_proof_says_what_verify_says() {
+    let units = binaries::repository().join("provisioning/units");
+    let unit = std::fs::read_to_string(units.join("boundary-proof.service")).unwrap();
+    let kept = unit
+        .lines()
+        .find_map(|line| line.strip_prefix("CapabilityBoundingSet="))
+        .unwrap();
+    let lab = Lab::new("agents");
+    lab.shut();
+    let proof = |capabilities: &str| {
+        let mut set = "--bounding-set=-all".to_owned();
+        for capability in capabilities.split_whitespace() {
+            set.push_str(",+");
+            set.push_str(&capability.trim_start_matches("CAP_").to_lowercase());
+        }
+        let words = ["setpriv", "--no-new-privs", "--inh-caps=-all", &set].map(str::to_owned);
+        let program = binaries::path("portcullis-boundary").display().to_string();
+        let config = lab.path("boundary.toml").display().to_string();
+        let rest = [program, "verify".to_owned(), "--config".to_owned(), config];
+        lab.on_host(words.into_iter().chain(rest)).run()
+    };
+    let elsewhere = Lab::new("agents");
+    let plain = |lab: &Lab| stays(lab, OTHER_AGENT, false);
+    let flagged = |lab: &Lab| stays(lab, OTHER_AGENT, true);
+    let subordinate = |lab: &Lab| stays(lab, SUBORDINATE + 7, false);
+    let cases: [(&str, i32, &Lab, &dyn Fn(&Lab) -> Running); 5] = [
+        ("with the flag", 0, &lab, &flagged),
+        ("in another network", 0, &elsewhere, &plain),
+        ("in a user namespace of its own", 0, &lab, &inside),
+        ("without the flag", 1, &lab, &plain),
+        ("a subordinate's", 1, &lab, &subordinate),
+    ];
+    for (what, code, place, start) in cases {
+        let running = start(place);
+        let (persons, units) = (lab.boundary(&["verify"]), proof(kept));
+        assert_eq!(persons.code(), code, "{what}: {}", persons.shown());
+        assert_eq!(units.code(), code, "{what}: {}", units.shown());
+        assert_eq!(units.stdout, persons.stdout, "{what}");
+        let pid = running.pid();
+        let named = units.stdout.contains(&format!("process {pid} (sh)"));
+        assert_eq!(named, code == 1, "{what}: {}", units.shown());
+        assert!(
+            !units.stdout.contains("cannot be read"),
+            "{}",
+            units.shown()
+        );
+        if place.host.name() != lab.host.name() {
+            // Without the privilege nobody can tell where it is: it counts, and that is said.
+            let blind = proof("CAP_NET_ADMIN");
+            assert_eq!(blind.code(), 1, "control: {}", blind.shown());
+            let doubt = "cannot be read without CAP_SYS_PTRACE";
+            assert!(blind.stdout.contains(doubt), "control: {}", blind.shown());
+        }
     }
 }
 
