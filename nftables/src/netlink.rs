@@ -137,6 +137,12 @@ pub fn permitted() -> Result<(), NetlinkError> {
     Connection::open()?.generation().map(|_| ())
 }
 
+/// The number by which the kernel's notices name the thread that calls this: the one it has in the first pid namespace,
+/// which it cannot see in another. The answer to who asks for the generation carries the same.
+pub(crate) fn own_number() -> Result<Option<u32>, NetlinkError> {
+    Ok(changes::author_number(&Connection::open()?.generation()?))
+}
+
 /// Everything the kernel holds under this table's name, or `None` when there is no such table.
 /// Consistent: no transaction came between the parts.
 pub fn observe(table: &str) -> Result<Option<ObservedTable>, NetlinkError> {

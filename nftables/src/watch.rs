@@ -78,6 +78,8 @@ pub fn run_every(
 
 struct Watcher {
     monitor: Monitor,
+    /// As the kernel names this thread in its notices.
+    me: Option<u32>,
     config: Config,
     last: Option<Ruleset>,
     failed: Option<String>,
@@ -104,6 +106,7 @@ impl Watcher {
         let held = Status::now(None, "", "", None)?.with_events_of(&config.status);
         Ok(Self {
             monitor: Monitor::open()?,
+            me: netlink::own_number()?,
             history: History::load(&History::path(&config.status))?,
             config,
             last: None,
@@ -127,14 +130,12 @@ impl Watcher {
             return Ok(false);
         }
         self.neighbours = None;
-        // The kernel names the thread that asked.
-        let me = nix::unistd::gettid().as_raw().cast_unsigned();
         for change in changes {
             // Routes have no author; ours are followed by a look that finds nothing.
             if change
                 .author
                 .as_ref()
-                .is_some_and(|author| author.pid == me)
+                .is_some_and(|author| Some(author.pid) == self.me)
             {
                 continue;
             }

@@ -31,6 +31,7 @@ pub struct Change {
 /// The program that asked the kernel for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Author {
+    /// Of the thread, in the first pid namespace.
     pub pid: u32,
     /// At most 15 characters: `nft`, `iptables-restor`.
     pub name: String,
@@ -150,10 +151,9 @@ impl Monitor {
                 }
                 continue;
             }
-            let pid = attribute(attributes, GEN_PROC_PID).and_then(|bytes| bytes.try_into().ok());
             changes.push(Change {
-                author: pid.map(|pid| Author {
-                    pid: u32::from_be_bytes(pid),
+                author: author_number(payload).map(|pid| Author {
+                    pid,
                     name: attribute(attributes, GEN_PROC_NAME)
                         .map(text)
                         .unwrap_or_default(),
@@ -163,6 +163,12 @@ impl Monitor {
         }
         changes
     }
+}
+
+/// Who asked, by the body of a message that tells a generation.
+pub(super) fn author_number(payload: &[u8]) -> Option<u32> {
+    let bytes = attribute(payload.get(4..)?, GEN_PROC_PID)?;
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
 }
 
 fn message(kind: i32) -> u16 {

@@ -1,6 +1,6 @@
 //! Whatever root does to the rules is noticed, told and put back; what somebody applied is kept.
 
-use tests::wait;
+use tests::{binaries, wait};
 
 use super::lab::{AGENT, Lab, MONITOR, PEER4, Running, status};
 
@@ -104,6 +104,37 @@ fn what_root_does_is_put_back_and_its_program_is_named() {
                         .is_some_and(|event| event.kind == "standing")
             })
         });
+    }
+}
+
+/// The kernel names programs by their numbers in the first pid namespace; in another the watcher cannot see its own.
+#[test]
+fn in_a_pid_namespace_the_watcher_knows_its_own_changes() {
+    for (scope, wrapped) in [("agents", true), ("guest", true), ("agents", false)] {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let mut words = Vec::new();
+        if wrapped {
+            let unshare = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+            words.extend(unshare.map(str::to_owned));
+        }
+        words.push(binaries::path("portcullis-boundary").display().to_string());
+        words.push("--config".to_owned());
+        words.push(lab.path("boundary.toml").display().to_string());
+        words.push("watch".to_owned());
+        let watch = Running::start(lab.on_host(words), "stands");
+        for line in [
+            "nft flush ruleset",
+            "nft flush chain inet portcullis-lab output",
+        ] {
+            root(&lab, line);
+            let told = watch.until("were put back");
+            let (_, authors) = told
+                .split_once("(changed by nft (pid ")
+                .unwrap_or_else(|| panic!("{told}"));
+            assert!(!authors.contains(','), "{scope}: nobody else did: {told}");
+            wait::until_true("the rules stand", || lab.boundary(&["verify"]).code() == 0);
+        }
     }
 }
 
