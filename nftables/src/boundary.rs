@@ -8,6 +8,7 @@ use crate::diagnostics::Diagnostics;
 use crate::foreign;
 use crate::lock;
 use crate::netlink::{self, NetlinkError};
+use crate::ports;
 use crate::processes;
 use crate::reserves;
 use crate::ruleset::{Ruleset, routing_table};
@@ -119,8 +120,10 @@ pub struct Verified {
 /// Compares the kernel with the configuration, and looks at what else is in the namespace.
 pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
     let accounts = Accounts::load()?;
-    let ruleset = Ruleset::build(config, &accounts, jiff::Timestamp::now())?;
-    let mut differences = verify::verify(&ruleset)?;
+    let wanted = Ruleset::build(config, &accounts, jiff::Timestamp::now())?;
+    let observed = netlink::observe(&wanted.table)?;
+    let ruleset = ports::as_low_as_held(wanted, observed.as_ref());
+    let mut differences = verify::compare(&ruleset, observed.as_ref())?;
     differences.extend(reserves::strays(config, &accounts, &ruleset));
     differences.extend(processes::able(config, &accounts, &ruleset));
     let neighbours = foreign::look(&ruleset)?;

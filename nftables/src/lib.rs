@@ -23,6 +23,7 @@ pub mod history;
 pub mod lock;
 pub mod monitor;
 pub mod netlink;
+mod ports;
 pub mod privilege;
 mod processes;
 pub mod render;

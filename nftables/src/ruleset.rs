@@ -21,6 +21,7 @@ use std::net::IpAddr;
 
 use sha2::{Digest, Sha256};
 
+pub(crate) use agents::cookies;
 pub(crate) use exceptions::Opening;
 pub(crate) use gate::{Ports, routing_table};
 

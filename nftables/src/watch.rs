@@ -22,6 +22,7 @@ use crate::foreign::{self, Neighbours};
 use crate::history::{History, Refused};
 use crate::lock;
 use crate::netlink::{self, Author, Monitor, Place};
+use crate::ports;
 use crate::ruleset::Ruleset;
 use crate::status::{self, Noted, Status};
 use crate::verify::{self, Difference};
@@ -239,7 +240,11 @@ impl Watcher {
     /// Has the turn. When the wanted ruleset cannot be built, or would open something, the last good one is kept
     /// in force; the failure is reported all the same, and the gate closes on it.
     fn check(&mut self, happened: &mut Vec<Event>) -> Result<(), BoundaryError> {
-        let wanted = boundary::ruleset(&self.config);
+        let observed = netlink::observe(&self.config.table)?;
+        let wanted = boundary::ruleset(&self.config).map(|wanted| match &self.last {
+            Some(last) => ports::as_low_as(wanted, last),
+            None => ports::as_low_as_held(wanted, observed.as_ref()),
+        });
         let (ruleset, mut failure) = match (wanted, &self.last) {
             (Ok(wanted), Some(last)) => match wanted.opens_beyond(last) {
                 Some(what) => (last.clone(), Some(BoundaryError::WouldOpen(what))),
@@ -249,7 +254,6 @@ impl Watcher {
             (Err(error), Some(last)) => (last.clone(), Some(error)),
             (Err(error), None) => return Err(error),
         };
-        let observed = netlink::observe(&ruleset.table)?;
         let differences = verify::compare(&ruleset, observed.as_ref())?;
         let mut standing = ruleset;
         if !differences.is_empty() {

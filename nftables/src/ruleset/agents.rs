@@ -51,11 +51,6 @@ pub(super) fn ruleset(table: &str, resolved: &Resolved, first_port: u16) -> Rule
 /// leaves it alone, or once it is closed. Every program can make the kernel send one (`listen` with
 /// backlog 0), so none leaves from a port that agents could be listening on.
 fn handshakes(first_port: u16) -> [Rule; 2] {
-    let mut cookie = Vec::new();
-    if first_port > 0 {
-        cookie.push(Term::SourcePortFrom(Protocol::Tcp, first_port));
-    }
-    cookie.extend([Term::Handshake, Term::Count(COUNTER_HANDSHAKES), Term::Drop]);
     [
         rule(
             "handshakes of everybody else's listeners",
@@ -65,6 +60,38 @@ fn handshakes(first_port: u16) -> [Rule; 2] {
                 Term::Accept,
             ],
         ),
-        rule("no handshake of nobody's listener", cookie),
+        cookies(first_port),
     ]
+}
+
+const NOBODYS: &str = "no handshake of nobody's listener";
+
+pub(crate) fn cookies(first_port: u16) -> Rule {
+    let mut terms = Vec::new();
+    if first_port > 0 {
+        terms.push(Term::SourcePortFrom(Protocol::Tcp, first_port));
+    }
+    terms.extend([Term::Handshake, Term::Count(COUNTER_HANDSHAKES), Term::Drop]);
+    rule(NOBODYS, terms)
+}
+
+impl Ruleset {
+    /// The lowest port from which handshakes without a uid are dropped; `None` in scope `guest`, which knows no such port.
+    pub(crate) fn first_port(&self) -> Option<u16> {
+        let mut rules = self.chains.iter().flat_map(|chain| &chain.rules);
+        let dropping = rules.find(|rule| rule.comment == NOBODYS)?;
+        match dropping.terms.first() {
+            Some(Term::SourcePortFrom(_, port)) => Some(*port),
+            _ => Some(0),
+        }
+    }
+
+    /// The same, where they are dropped from this port on.
+    pub(crate) fn with_first_port(mut self, port: u16) -> Self {
+        let rules = self.chains.iter_mut().flat_map(|chain| &mut chain.rules);
+        for rule in rules.filter(|rule| rule.comment == NOBODYS) {
+            *rule = cookies(port);
+        }
+        self
+    }
 }

@@ -138,6 +138,52 @@ fn in_a_pid_namespace_the_watcher_knows_its_own_changes() {
     }
 }
 
+/// A lower first port shuts more; when the setting is raised again that stands, is no fault, and `apply` takes it back.
+#[test]
+fn a_first_port_that_is_raised_again_is_no_opening() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let name = "net/ipv4/ip_unprivileged_port_start";
+    let from = |port: u16| {
+        let chain = ["list", "chain", "inet", TABLE, "output"];
+        let listed = lab.nft(&chain).ok().stdout;
+        let line = listed
+            .lines()
+            .find(|line| line.contains("no handshake of nobody's"));
+        line.unwrap().contains(&format!("tcp sport >= {port} "))
+    };
+    let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+    assert!(from(1024), "control");
+    lab.sysctl(name, "80");
+    watch.until("another ruleset was due");
+    assert!(from(80), "control");
+    lab.sysctl(name, "1024");
+    let raised = status(&lab.status()).unwrap().boottime_ms;
+    wait::until_true("two more rounds", || {
+        status(&lab.status()).is_some_and(|status| {
+            assert!(status.ok, "{status:?}");
+            status.boottime_ms > raised + 2000
+        })
+    });
+    assert!(from(80));
+    lab.boundary(&["verify"]).ok();
+    // What stands is what is put back, and a successor finds it as it is.
+    lab.nft(&["flush", "ruleset"]).ok();
+    watch.until("were put back");
+    assert!(from(80));
+    drop(watch);
+    let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+    assert!(from(80));
+    // Still a drift of that rule is one.
+    lab.nft(&["flush", "chain", "inet", TABLE, "output"]).ok();
+    watch.until("were put back");
+    lab.boundary(&["verify"]).ok();
+    lab.shut();
+    watch.until("was applied and is what the configuration means now");
+    assert!(from(1024));
+    lab.boundary(&["verify"]).ok();
+}
+
 /// An edited file changes nothing; `apply` is the decision, and the watcher keeps to it.
 #[test]
 fn what_was_applied_is_adopted_and_an_edited_file_is_not() {
