@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use netlink_sys::protocols::NETLINK_ROUTE;
 use netlink_sys::{Socket, SocketAddr};
@@ -80,8 +80,23 @@ impl Monitor {
     }
 
     /// Waits at most `patience` for something to happen, and says what did. A lost notification
-    /// (the kernel's buffer overflowed) counts as a change by nobody in particular.
+    /// (the kernel's buffer overflowed) counts as a change by nobody in particular. The kernel tells of a large
+    /// transaction in several messages; where the first of them came, the last is waited for.
     pub fn changes(&mut self, patience: Duration) -> Result<Vec<Change>, NetlinkError> {
+        let due = Instant::now() + patience;
+        loop {
+            let left = due.saturating_duration_since(Instant::now());
+            let Some(changes) = self.once(left)? else {
+                return Ok(Vec::new());
+            };
+            if !changes.is_empty() || self.open.is_empty() {
+                return Ok(changes);
+            }
+        }
+    }
+
+    /// One message about rules at most; `None` when nothing came.
+    fn once(&mut self, patience: Duration) -> Result<Option<Vec<Change>>, NetlinkError> {
         let fail = |error: nix::Error| NetlinkError::new(DOING, error.into());
         let (rules, routes) = {
             // SAFETY: both descriptors belong to sockets that outlive these borrows.
@@ -115,7 +130,7 @@ impl Monitor {
         if routes && self.routes_changed()? {
             changes.push(lost());
         }
-        Ok(changes)
+        Ok((rules || routes).then_some(changes))
     }
 
     fn routes_changed(&self) -> Result<bool, NetlinkError> {

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nftables::config::Config;
+use nftables::netlink::Monitor;
 use nftables::watch;
 use tests::wait;
 
@@ -158,4 +159,48 @@ fn drift(scope: &str) {
     root(&lab, "iptables-nft -I OUTPUT -j ACCEPT");
     let told = watcher.until("elsewhere");
     assert!(told.text.contains("table ip filter"), "{told:?}");
+}
+
+/// The kernel tells of it in many messages, and whose it was in the last: who asks hears all of them, or nothing.
+#[test]
+fn a_large_change_is_heard_whole() {
+    let lab = Lab::new("agents");
+    let enter = lab.enter();
+    let (ask, asked) = mpsc::channel::<()>();
+    let (answer, answered) = mpsc::channel();
+    let listener = thread::spawn(move || {
+        enter();
+        let mut monitor = Monitor::open().unwrap();
+        answer.send(Vec::new()).unwrap();
+        while asked.recv().is_ok() {
+            answer
+                .send(monitor.changes(Duration::from_millis(1)).unwrap())
+                .unwrap();
+        }
+    });
+    answered.recv().unwrap();
+    for chains in [1, 400] {
+        let mut text = format!("table inet large{chains} {{\n");
+        for chain in 0..chains {
+            text.push_str(&format!("chain c{chain} {{ counter\n}}\n"));
+        }
+        text.push_str("}\n");
+        lab.host.nft(&text);
+        ask.send(()).unwrap();
+        let heard = answered.recv().unwrap();
+        let [change] = heard.as_slice() else {
+            panic!("{chains} chains: {heard:?}")
+        };
+        assert_eq!(change.author.as_ref().unwrap().name, "nft", "{change:?}");
+        let tables: Vec<&str> = change
+            .tables
+            .iter()
+            .map(|place| place.table.as_str())
+            .collect();
+        assert_eq!(tables, [format!("large{chains}")]);
+        ask.send(()).unwrap();
+        assert_eq!(answered.recv().unwrap(), [], "nothing is left over");
+    }
+    drop(ask);
+    listener.join().unwrap();
 }
