@@ -24,6 +24,8 @@ fn python(lab: &Lab, uid: u32, script: &str) -> Running {
     Running::start(lab.on_host(words.chain(ids).chain(rest)), "running")
 }
 
+type Start<'a> = &'a dyn Fn(&Lab) -> Running;
+
 /// An agent's without the flag, in a user namespace of its own.
 fn inside(lab: &Lab) -> Running {
     let ids = [
@@ -247,7 +249,7 @@ fn the_units_proof_says_what_verify_says() {
     let plain = |lab: &Lab| stays(lab, OTHER_AGENT, false);
     let flagged = |lab: &Lab| stays(lab, OTHER_AGENT, true);
     let subordinate = |lab: &Lab| stays(lab, SUBORDINATE + 7, false);
-    let cases: [(&str, i32, &Lab, &dyn Fn(&Lab) -> Running); 5] = [
+    let cases: [(&str, i32, &Lab, Start<'_>); 5] = [
         ("with the flag", 0, &lab, &flagged),
         ("in another network", 0, &elsewhere, &plain),
         ("in a user namespace of its own", 0, &lab, &inside),
