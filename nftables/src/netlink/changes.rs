@@ -80,8 +80,8 @@ impl Monitor {
     }
 
     /// Waits at most `patience` for something to happen, and says what did. A lost notification
-    /// (the kernel's buffer overflowed) counts as a change by nobody in particular. The kernel tells of a large
-    /// transaction in several messages; where the first of them came, the last is waited for.
+    /// (the kernel's buffer overflowed) counts as a change by nobody in particular. The kernel tells of a
+    /// transaction in two messages or more; where the first of them came, the last is waited for.
     pub fn changes(&mut self, patience: Duration) -> Result<Vec<Change>, NetlinkError> {
         let due = Instant::now() + patience;
         loop {

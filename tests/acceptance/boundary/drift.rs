@@ -161,9 +161,10 @@ fn drift(scope: &str) {
     assert!(told.text.contains("table ip filter"), "{told:?}");
 }
 
-/// The kernel tells of it in many messages, and whose it was in the last: who asks hears all of them, or nothing.
+/// The kernel tells of any change in two messages or more, and whose it was in the last: who asks hears all of them, or
+/// nothing.
 #[test]
-fn a_large_change_is_heard_whole() {
+fn a_change_is_heard_whole_however_large() {
     let lab = Lab::new("agents");
     let enter = lab.enter();
     let (ask, asked) = mpsc::channel::<()>();
