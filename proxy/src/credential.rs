@@ -6,6 +6,7 @@
 mod canary;
 mod demand;
 mod health;
+mod known;
 mod lint;
 mod mint;
 mod place;
@@ -24,6 +25,7 @@ use policy::pattern::HostPattern;
 
 use crate::config::{CredentialConfig, CredentialKind};
 use crate::gate::Gate;
+use crate::scrub::Scrubber;
 use crate::vault::{Secret, VaultError};
 
 pub use canary::{CanaryView, Verdict, try_canaries};
@@ -36,6 +38,7 @@ pub use source::Reader;
 pub(crate) use source::chain;
 pub use vault::Vault;
 
+use known::Known;
 use mint::Mint;
 use place::Form;
 
@@ -50,6 +53,8 @@ pub struct Credential {
     hosts: Vec<HostPattern>,
     secret: Arc<Secret>,
     mint: Option<Mint>,
+    /// What is looked for in the answers.
+    known: Known,
 }
 
 /// Why a credential cannot be used. Names the credential and its place, never the value.
@@ -172,6 +177,7 @@ impl Credential {
                 hosts: config.hosts.clone(),
                 secret,
                 mint,
+                known: Known::default(),
             },
             notes,
         ))
@@ -226,6 +232,12 @@ impl Credential {
     pub fn place(&self, host: &Host, target: &str, token: &Secret) -> Option<Placed> {
         self.may_go_to(host)
             .then(|| self.form.place(host, target, token.expose()))
+    }
+
+    /// Looks for `token`, which went out as `value`, in an answer.
+    #[must_use]
+    pub fn scrubber(&self, token: &Arc<Secret>, value: &[u8]) -> Option<Scrubber> {
+        self.known.forms(token, value).map(Scrubber::with)
     }
 }
 

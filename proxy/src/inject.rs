@@ -149,11 +149,15 @@ impl Injected {
     /// Looks for it in the answer.
     #[must_use]
     pub fn scrubber(&self) -> Option<Box<Scrubber>> {
-        let secret = match &self.from {
-            Source::Vault(_, token) => Some(token.expose()),
-            Source::Run(run) => run.board_token.as_ref().map(Secret::expose),
+        let value = self.value.as_bytes();
+        let scrubber = match &self.from {
+            Source::Vault(credential, token) => credential.scrubber(token, value),
+            Source::Run(run) => {
+                let secret = run.board_token.as_ref().map(Secret::expose);
+                Scrubber::new(secret.unwrap_or_default(), value)
+            }
         };
-        Scrubber::new(secret.unwrap_or_default(), self.value.as_bytes()).map(Box::new)
+        scrubber.map(Box::new)
     }
 
     /// Notes what the upstream made of it: a 401 marks the credential, success heals it.

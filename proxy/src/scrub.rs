@@ -7,17 +7,21 @@
 //! of a stream is never held. A compressed body is decoded on the side; what the client gets are the
 //! original bytes.
 //!
-//! A [`Scrubber`] lives as long as one answer, and its forms with it.
+//! A [`Scrubber`] lives as long as one answer, and its forms with it; only where they lie in memory
+//! that nothing else can read are they kept for the next one.
 
 mod decode;
 mod forms;
+
+use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, RANGE};
 
 use decode::Decoder;
-use forms::{Forms, SUSPICIOUS, Window};
+pub use forms::{Forms, Keeping};
+use forms::{SUSPICIOUS, Window};
 
 /// The answer repeats the secret, or cannot be looked into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -68,7 +72,7 @@ const HELD_BYTES_MAX: usize = 256 * 1024;
 
 /// Looks through one answer.
 pub struct Scrubber {
-    forms: Forms,
+    forms: Arc<Forms>,
     raw: Window,
     decoder: Option<Decoder>,
     held: BytesMut,
@@ -79,12 +83,18 @@ impl Scrubber {
     /// to look for in a secret shorter than eight bytes: it would be found everywhere.
     #[must_use]
     pub fn new(secret: &[u8], value: &[u8]) -> Option<Self> {
-        Some(Self {
-            forms: Forms::of(secret, value)?,
+        Forms::of(secret, value).map(|forms| Self::with(Arc::new(forms)))
+    }
+
+    /// The same for forms that are at hand.
+    #[must_use]
+    pub fn with(forms: Arc<Forms>) -> Self {
+        Self {
+            forms,
             raw: Window::default(),
             decoder: None,
             held: BytesMut::new(),
-        })
+        }
     }
 
     /// Looks through the answer's fields, or those behind its body.

@@ -1,6 +1,7 @@
 //! The forms in which a secret may come back, and a window that finds them across chunks.
 
-use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind, packed};
+use std::ops::Range;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -17,91 +18,207 @@ type Form = (&'static str, Zeroizing<Vec<u8>>);
 /// is remembered. So that an answer which merely ends on a form's first letter does not wait.
 pub(super) const SUSPICIOUS: usize = 4;
 
+/// The search looks at so many bytes at once, or as many as the shortest form has.
+const WINDOW_MOST: usize = 32;
+/// How many kinds of two neighbouring bytes are told apart.
+const PAIRS: usize = 8192;
+/// For each byte the forms that have it first, and those that have it second: a bit each, and there
+/// are 34 at most.
+const MASKS: usize = 2 * 256 * size_of::<u64>();
+const NONE: [u8; 8] = [0; 8];
+
 /// Everything that is looked for.
-pub(super) struct Forms {
-    forms: Vec<Form>,
-    search: Search,
+///
+/// Two bytes at the end of a window that stand nowhere in the first bytes of any form move it on by
+/// almost its length (Wu and Manber's search). What that takes tells about as much as the forms
+/// themselves, so that all of it lies in one piece of memory: the jumps, the masks, and the forms one
+/// behind the other.
+#[allow(
+    missing_debug_implementations,
+    reason = "made of a secret, which is never printed"
+)]
+pub struct Forms {
+    memory: Memory,
+    /// What each form is called, and where it lies.
+    places: Vec<(&'static str, Range<usize>)>,
+    /// Which of them is what was sent itself.
+    sent: usize,
+    window: usize,
     longest: usize,
-    /// Which bytes a form begins with.
-    first: [bool; 256],
 }
 
-/// Built once for each answer, so that no form outlives it: it must be cheap to build, which an
-/// automaton of thousands of states is not.
-enum Search {
-    Packed(packed::Searcher),
-    /// Where the processor has no vectors to search with.
-    Automaton(AhoCorasick),
-}
+/// Memory of somebody else's that holds what it was given.
+pub type Keeping = Box<dyn AsRef<[u8]> + Send + Sync>;
 
-impl Search {
-    fn of(forms: &[Form]) -> Option<Self> {
-        let patterns = || forms.iter().map(|(_, bytes)| bytes.as_slice());
-        if let Some(packed) = packed::Searcher::new(patterns()) {
-            return Some(Self::Packed(packed));
-        }
-        let automaton = AhoCorasick::builder()
-            .kind(Some(AhoCorasickKind::NoncontiguousNFA))
-            .match_kind(MatchKind::LeftmostFirst)
-            .build(patterns());
-        Some(Self::Automaton(automaton.ok()?))
-    }
+enum Memory {
+    Elsewhere(Keeping),
+    Wiped(Zeroizing<Vec<u8>>),
 }
 
 impl Forms {
-    pub(super) fn of(secret: &[u8], value: &[u8]) -> Option<Self> {
-        // The scheme's word in front of a field's value is no secret.
-        let bare = match value.iter().position(|byte| *byte == b' ') {
-            Some(space) => &value[space + 1..],
-            None => value,
-        };
+    /// Those of `secret` where it goes out as `value`; none of a secret shorter than eight bytes.
+    #[must_use]
+    pub fn of(secret: &[u8], value: &[u8]) -> Option<Self> {
         let mut forms: Vec<Form> = Vec::new();
-        for one in [secret, bare] {
-            if one.len() >= SECRET_BYTES_MIN {
+        let mut sent = 0;
+        for one in [secret, bare(value)] {
+            if one.len() >= SECRET_BYTES_MIN
+                && forms.get(sent).is_none_or(|(_, known)| **known != one)
+            {
+                sent = forms.len();
                 add(&mut forms, one);
             }
         }
-        if forms.is_empty() {
-            return None;
-        }
-        let search = Search::of(&forms)?;
+        let shortest = forms.iter().map(|(_, bytes)| bytes.len()).min()?;
         let longest = forms.iter().map(|(_, bytes)| bytes.len()).max()?;
-        let mut first = [false; 256];
-        for byte in forms.iter().filter_map(|(_, bytes)| bytes.first()) {
-            first[usize::from(*byte)] = true;
+        let window = shortest.min(WINDOW_MOST);
+        let texts: usize = forms.iter().map(|(_, bytes)| bytes.len()).sum();
+        // As long as it gets, so that nothing of it is left behind in a shorter one.
+        let mut memory = Zeroizing::new(Vec::with_capacity(PAIRS + MASKS + texts));
+        memory.resize(PAIRS, u8::try_from(window - 1).ok()?);
+        memory.resize(PAIRS + MASKS, 0);
+        let mut places = Vec::with_capacity(forms.len());
+        for (at, (name, bytes)) in forms.iter().enumerate() {
+            for (ends, two) in bytes.windows(2).take(window - 1).enumerate() {
+                let jump = &mut memory[pair(two[0], two[1])];
+                *jump = (*jump).min(u8::try_from(window - 2 - ends).ok()?);
+            }
+            for (table, byte) in bytes.iter().take(2).enumerate() {
+                let place = mask(table, *byte);
+                let old = u64::from_le_bytes(memory[place.clone()].try_into().ok()?);
+                memory[place].copy_from_slice(&(old | 1 << at).to_le_bytes());
+            }
+            let begins = memory.len();
+            memory.extend_from_slice(bytes);
+            places.push((*name, begins..memory.len()));
         }
         Some(Self {
-            forms,
-            search,
+            memory: Memory::Wiped(memory),
+            places,
+            sent,
+            window,
             longest,
-            first,
         })
+    }
+
+    /// The same in other memory, into which `put` moves it; nothing where there is none.
+    pub fn moved(self, put: impl FnOnce(&mut Vec<u8>) -> Option<Keeping>) -> Option<Self> {
+        let Memory::Wiped(mut bytes) = self.memory else {
+            return Some(self);
+        };
+        let memory = Memory::Elsewhere(put(&mut bytes)?);
+        Some(Self { memory, ..self })
+    }
+
+    /// Whether these are the forms of their secret where it goes out as `value`.
+    #[must_use]
+    pub fn are_of(&self, value: &[u8]) -> bool {
+        let bare = bare(value);
+        bare.len() >= SECRET_BYTES_MIN && self.form(self.sent) == bare
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match &self.memory {
+            Memory::Elsewhere(bytes) => (**bytes).as_ref(),
+            Memory::Wiped(bytes) => bytes,
+        }
+    }
+
+    fn form(&self, at: usize) -> &[u8] {
+        &self.bytes()[self.places[at].1.clone()]
     }
 
     /// The name of a form that stands in `bytes`.
     pub(super) fn find(&self, bytes: &[u8]) -> Option<&'static str> {
-        let found = match &self.search {
-            Search::Packed(search) => search.find(bytes),
-            Search::Automaton(search) => search.find(bytes),
+        let jumps: &[u8; PAIRS] = self.bytes().first_chunk()?;
+        let mut last = self.window - 1;
+        while last < bytes.len() {
+            let jump = jumps[pair(bytes[last - 1], bytes[last])];
+            if jump == 0 {
+                let rest = &bytes[last + 1 - self.window..];
+                if let Some(name) = self.begins(rest) {
+                    return Some(name);
+                }
+            }
+            last += usize::from(jump.max(1));
+        }
+        None
+    }
+
+    /// The name of a form that `bytes` begin with.
+    fn begins(&self, bytes: &[u8]) -> Option<&'static str> {
+        self.candidates(bytes)
+            .find(|at| bytes.starts_with(self.form(*at)))
+            .map(|at| self.places[at].0)
+    }
+
+    /// The forms whose first two bytes are those of `bytes`, or whose first is where there is one.
+    fn candidates(&self, bytes: &[u8]) -> impl Iterator<Item = usize> + use<> {
+        let mut left = match (self.masks(), bytes) {
+            (Some([first, second]), [one, other, ..]) => {
+                let both = first[usize::from(*one)];
+                if both == NONE {
+                    0
+                } else {
+                    u64::from_le_bytes(both) & u64::from_le_bytes(second[usize::from(*other)])
+                }
+            }
+            (Some([first, _]), [one]) => u64::from_le_bytes(first[usize::from(*one)]),
+            (Some(_), []) | (None, _) => 0,
         };
-        found.map(|found| self.forms[found.pattern().as_usize()].0)
+        std::iter::from_fn(move || {
+            let at = left.trailing_zeros();
+            left &= left.wrapping_sub(1);
+            (at < u64::BITS).then_some(usize::try_from(at).unwrap_or(0))
+        })
+    }
+
+    /// For each byte the forms that have it first, and those that have it second.
+    fn masks(&self) -> Option<[&[[u8; 8]; 256]; 2]> {
+        let masks = self.bytes().get(PAIRS..PAIRS + MASKS)?.as_chunks().0;
+        let (first, second) = masks.split_at_checked(256)?;
+        Some([first.try_into().ok()?, second.try_into().ok()?])
     }
 
     /// How many of the last bytes may be the beginning of a form.
     fn begun(&self, bytes: &[u8]) -> usize {
+        let Some([first, _]) = self.masks() else {
+            return 0;
+        };
         let most = bytes.len().min(self.longest.saturating_sub(1));
-        (1..=most)
-            .rev()
-            .find(|count| {
-                let tail = &bytes[bytes.len() - count..];
-                self.first[usize::from(tail[0])]
-                    && self
-                        .forms
-                        .iter()
-                        .any(|(_, form)| form.len() > *count && form.starts_with(tail))
-            })
-            .unwrap_or(0)
+        let end = &bytes[bytes.len() - most..];
+        for (at, byte) in end.iter().enumerate() {
+            let tail = &end[at..];
+            if first[usize::from(*byte)] != NONE
+                && self.candidates(tail).any(|at| {
+                    let form = self.form(at);
+                    form.len() > tail.len() && form.starts_with(tail)
+                })
+            {
+                return tail.len();
+            }
+        }
+        0
     }
+}
+
+/// The scheme's word in front of a field's value is no secret.
+fn bare(value: &[u8]) -> &[u8] {
+    match value.iter().position(|byte| *byte == b' ') {
+        Some(space) => &value[space + 1..],
+        None => value,
+    }
+}
+
+/// Where two neighbouring bytes are told apart.
+fn pair(first: u8, second: u8) -> usize {
+    (usize::from(first) << 5 ^ usize::from(second)) % PAIRS
+}
+
+/// Where the forms are noted that have this byte first, or second.
+fn mask(table: usize, byte: u8) -> Range<usize> {
+    let at = PAIRS + (table * 256 + usize::from(byte)) * size_of::<u64>();
+    at..at + size_of::<u64>()
 }
 
 fn add(forms: &mut Vec<Form>, secret: &[u8]) {
@@ -158,7 +275,7 @@ fn percent(secret: &[u8], digits: &str, encode: impl Fn(u8) -> bool) -> Vec<u8> 
     for byte in secret {
         if encode(*byte) {
             text.push(b'%');
-            text.extend(pair(*byte, digits));
+            text.extend(hex_pair(*byte, digits));
         } else {
             text.push(*byte);
         }
@@ -167,7 +284,10 @@ fn percent(secret: &[u8], digits: &str, encode: impl Fn(u8) -> bool) -> Vec<u8> 
 }
 
 fn hex(secret: &[u8], digits: &str) -> Vec<u8> {
-    secret.iter().flat_map(|byte| pair(*byte, digits)).collect()
+    secret
+        .iter()
+        .flat_map(|byte| hex_pair(*byte, digits))
+        .collect()
 }
 
 /// Every character as `\u00XX`.
@@ -175,12 +295,12 @@ fn escaped(secret: &[u8], digits: &str) -> Vec<u8> {
     let mut text = Vec::with_capacity(secret.len() * 6);
     for byte in secret {
         text.extend_from_slice(b"\\u00");
-        text.extend(pair(*byte, digits));
+        text.extend(hex_pair(*byte, digits));
     }
     text
 }
 
-fn pair(byte: u8, digits: &str) -> [u8; 2] {
+fn hex_pair(byte: u8, digits: &str) -> [u8; 2] {
     let digits = digits.as_bytes();
     [
         digits[usize::from(byte >> 4)],
@@ -258,3 +378,6 @@ impl Window {
         tail[gone..].to_vec()
     }
 }
+
+#[cfg(test)]
+mod tests;
