@@ -117,27 +117,47 @@ impl Boundary {
         self.answer(Duration::ZERO)
     }
 
+    /// Whether there is a proof, without it: each request asks this.
+    ///
+    /// # Errors
+    /// As [`Boundary::check`].
+    pub fn holds(&self) -> Result<(), BoundaryProblem> {
+        match &self.source {
+            Source::External(_) => Ok(()),
+            Source::Status(path) => self.read(path, CACHED_FOR, |answer| match answer {
+                Ok(_) => Ok(()),
+                Err(problem) => Err(problem.clone()),
+            }),
+        }
+    }
+
     fn answer(&self, may_be_old: Duration) -> Result<BoundaryProof, BoundaryProblem> {
-        let path = match &self.source {
-            Source::External(reason) => {
-                return Ok(BoundaryProof::External {
-                    reason: reason.clone(),
-                });
-            }
-            Source::Status(path) => path,
-        };
+        match &self.source {
+            Source::External(reason) => Ok(BoundaryProof::External {
+                reason: reason.clone(),
+            }),
+            Source::Status(path) => self.read(path, may_be_old, Clone::clone),
+        }
+    }
+
+    fn read<T>(
+        &self,
+        path: &Path,
+        may_be_old: Duration,
+        tell: impl FnOnce(&Result<BoundaryProof, BoundaryProblem>) -> T,
+    ) -> T {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((at, answer)) = &*last
             && at.elapsed() < may_be_old
         {
-            return answer.clone();
+            return tell(answer);
         }
         let answer = here().and_then(|here| read(path, self.owner, &here));
-        *last = Some((Instant::now(), answer.clone()));
         let now = answer.is_ok();
+        let (_, answer) = last.insert((Instant::now(), answer));
         self.proven
             .send_if_modified(|before| std::mem::replace(before, now) != now);
-        answer
+        tell(answer)
     }
 
     /// Tells when an answer of [`Boundary::check`] differs from the one before. Somebody has to ask.

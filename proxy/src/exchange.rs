@@ -468,7 +468,9 @@ fn record(
     let mut record = channel.client.record(kind, id);
     record.scheme = Some(channel.scheme.as_str().to_owned());
     record.authority = Some(channel.authority.to_string());
-    record.method = Some(parts.method.as_str().chars().take(64).collect());
+    // A method is of ASCII.
+    let method = parts.method.as_str();
+    record.method = Some(method.get(..64).unwrap_or(method).to_owned());
     record.path = Some(redact_target(classify::target(&parts.uri)));
     record.policy_hash = policy.map(|policy| policy.hash.clone());
     record

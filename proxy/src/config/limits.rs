@@ -37,7 +37,7 @@ pub struct Limits {
     pub response_timeout: Duration,
     /// `push_commands_bytes` (1048576): the command list of a push, read before it is judged.
     pub push_commands_bytes: usize,
-    /// `pool_idle` (4): upstream connections kept idle per authority.
+    /// `pool_idle` (64): upstream connections kept idle per authority.
     pub pool_idle: usize,
     /// `pool_idle_seconds` (30): how long one is kept.
     pub pool_idle_timeout: Duration,
@@ -92,7 +92,7 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(600),
             push_commands_bytes: 1024 * 1024,
-            pool_idle: 4,
+            pool_idle: 64,
             pool_idle_timeout: Duration::from_secs(30),
             control_body_bytes: 1024 * 1024,
             control_connections: 64,

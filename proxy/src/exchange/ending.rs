@@ -154,7 +154,7 @@ impl Ending {
         record.bytes_out = Some(self.meter.received());
         record.ms = Some(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
         record.reason = reason.map(str::to_owned);
-        if let Err(error) = self.gate.audit.append_end(*record) {
+        if let Err(error) = self.gate.audit.append_end(&mut *record) {
             tracing::error!(%error, "the end of a request could not be recorded");
         }
     }

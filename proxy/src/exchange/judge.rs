@@ -227,7 +227,7 @@ fn late() -> Refusal {
 fn in_force(channel: &Channel, known: &mut Known) -> Result<Arc<LoadedPolicy>, Refusal> {
     let policy = channel.client.policy(&channel.gate)?;
     known.policy = Some(Arc::clone(&policy));
-    channel.gate.boundary.check().map_err(|problem| {
+    channel.gate.boundary.holds().map_err(|problem| {
         Refusal::new(
             Code::BoundaryNotProven,
             &format!("the kernel boundary is not proven: {problem}"),

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -69,6 +70,27 @@ impl Key {
 struct Kept {
     connection: Connection,
     since: Instant,
+    _place: Place,
+}
+
+/// A place among all that are kept.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn of(taken: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |taken| (taken < MOST_KEPT).then_some(taken + 1);
+        taken
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
+            .ok()
+            .map(|_| Self(Arc::clone(taken)))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 impl Kept {
@@ -90,8 +112,12 @@ pub(super) struct Pool {
     rounds: Mutex<HashMap<CredentialName, u64>>,
     most: usize,
     keep: Duration,
+    /// How many are kept, of all keys together.
+    taken: Arc<AtomicUsize>,
 }
 
+/// Connections kept at once, of all keys together.
+const MOST_KEPT: usize = 4096;
 /// Different keys kept at once.
 const MOST_KEYS: usize = 1024;
 
@@ -103,6 +129,7 @@ impl Pool {
             rounds: Mutex::default(),
             most,
             keep,
+            taken: Arc::default(),
         }
     }
 
@@ -158,13 +185,20 @@ impl Pool {
     fn take_whole(&self, key: &Key, offer: Offer) -> Option<Connection> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let list = kept.get_mut(key)?;
-        list.retain(|one| one.is_good(self.keep));
         let wanted = |one: &Kept| one.connection.is_http2() == (offer == Offer::Both);
-        let found = list.iter().rposition(wanted).map(|at| list.remove(at));
+        let mut found = None;
+        // The rest is looked at when its turn comes, or now and then: there may be many.
+        while let Some(at) = list.iter().rposition(wanted) {
+            let one = list.remove(at);
+            if one.is_good(self.keep) {
+                found = Some(one.connection);
+                break;
+            }
+        }
         if list.is_empty() {
             kept.remove(key);
         }
-        found.map(|one| one.connection)
+        found
     }
 
     /// Keeps a connection: one of HTTP/1.1 whose last response has been read to its end, or one of
@@ -178,10 +212,13 @@ impl Pool {
             return;
         }
         let list = kept.entry(key).or_default();
-        if list.len() < self.most {
+        if list.len() < self.most
+            && let Some(place) = Place::of(&self.taken)
+        {
             list.push(Kept {
                 connection,
                 since: Instant::now(),
+                _place: place,
             });
         }
     }
