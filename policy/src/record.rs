@@ -15,6 +15,7 @@
 
 mod clip;
 mod facts;
+mod line;
 mod log;
 
 use std::borrow::Cow;

@@ -11,6 +11,7 @@
 
 pub mod chain;
 pub mod checkpoint;
+mod clock;
 mod error;
 mod index;
 mod keeper;
@@ -29,6 +30,7 @@ pub mod tally;
 mod turn;
 pub mod verify;
 mod vouching;
+mod workers;
 mod writer;
 
 use std::borrow::BorrowMut;
@@ -45,8 +47,11 @@ use checkpoint::Commitments;
 use shared::{Shared, Waiter};
 use tally::Tally;
 
+pub use clock::now;
 pub use error::AuditError;
 pub use settings::Settings;
+use settings::Without;
+pub use workers::Workers;
 
 /// The file inside the audit directory.
 pub const FILE: &str = "audit.jsonl";
@@ -86,6 +91,8 @@ pub struct Lag {
     pub waiting: usize,
     /// How long the last sync took.
     pub last_sync: Duration,
+    /// How often this process has synced the log.
+    pub syncs: u64,
 }
 
 /// The open log. Dropping it closes the log with a last checkpoint and stops the thread.
@@ -98,13 +105,6 @@ pub struct Audit {
     thread: Option<JoinHandle<()>>,
     /// Dropped to end the thread that looks after closed files.
     shelf: Option<(std::sync::mpsc::Sender<()>, JoinHandle<()>)>,
-}
-
-/// The present time as the log writes it.
-#[must_use]
-pub fn now() -> String {
-    let now = jiff::Timestamp::now();
-    format!("{now:.6}")
 }
 
 impl Audit {
@@ -124,6 +124,9 @@ impl Audit {
     /// # Errors
     /// [`AuditError::Unavailable`]: what the record describes must not happen.
     pub fn append(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
+        if self.shared.settings.without == Without::Log {
+            return Ok(0);
+        }
         let mut state = self.shared.lock();
         let seq = self.shared.number(&mut state, record)?;
         self.shared.write(&mut state)?;
@@ -135,6 +138,9 @@ impl Audit {
     /// # Errors
     /// As [`Audit::append`], also when the sync fails.
     pub async fn append_durable(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
+        if self.shared.settings.without != Without::Nothing {
+            return self.append(record);
+        }
         let (done, synced) = oneshot::channel();
         let seq = {
             let id = record.borrow().id.clone();
@@ -160,6 +166,9 @@ impl Audit {
     /// # Errors
     /// As [`Audit::append`], except for a write that fails later.
     pub fn append_end(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
+        if self.shared.settings.without == Without::Log {
+            return Ok(0);
+        }
         let mut state = self.shared.lock();
         let seq = self.shared.number(&mut state, record)?;
         if state.log.pending() >= PENDING_BYTES {
@@ -231,6 +240,7 @@ impl Audit {
             lines: state.log.seq().saturating_sub(state.log.durable()),
             waiting: state.waiters.len(),
             last_sync: state.synced_in,
+            syncs: state.syncs,
         };
         (state.tally.clone(), lag)
     }

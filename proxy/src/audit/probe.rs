@@ -79,6 +79,7 @@ impl Shared {
             state.log.push(&mut not_sent(id))?;
         }
         state.log.write()?;
+        state.syncs += 1;
         if let Err(problem) = (self.settings.sync)(&state.log.file()) {
             state.owed.abandon = true;
             state.losses += 1;

@@ -5,9 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::signing::Signer;
+use super::workers::Workers;
 
 /// Makes what was written to a file durable.
 pub(super) type Sync = Arc<dyn Fn(&File) -> std::io::Result<()> + Send + std::marker::Sync>;
+
+/// What a measurement leaves out, to see what it costs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Without {
+    Nothing,
+    /// Nobody waits for the disk.
+    Wait,
+    /// There are no lines.
+    Log,
+}
 
 /// How the log is kept.
 #[derive(Clone)]
@@ -30,6 +41,10 @@ pub struct Settings {
     pub keep_bytes: Option<u64>,
     /// Closed files are kept so long.
     pub keep_for: Option<Duration>,
+    /// What is left out, which is nothing but in a measurement.
+    pub(super) without: Without,
+    /// The threads whose requests wait for the disk, where they tell whether they are idle.
+    pub workers: Option<Arc<Workers>>,
     pub(super) sync: Sync,
     /// Makes the names in a directory durable.
     pub(super) sync_directory: Sync,
@@ -47,9 +62,29 @@ impl Default for Settings {
             keep_files: None,
             keep_bytes: None,
             keep_for: None,
+            without: Without::Nothing,
+            workers: None,
             sync: Arc::new(File::sync_data),
             sync_directory: Arc::new(File::sync_all),
         }
+    }
+}
+
+impl Settings {
+    /// Has nobody wait for the disk. For measurements alone: no configuration leads here.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn measured_without_wait(mut self) -> Self {
+        self.without = Without::Wait;
+        self
+    }
+
+    /// Keeps no record of requests. As above.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn measured_without_log(mut self) -> Self {
+        self.without = Without::Log;
+        self
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::borrow::BorrowMut;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ pub(super) struct State {
     pub(super) tally: Tally,
     /// How long the last sync took.
     pub(super) synced_in: Duration,
+    /// How often it was synced.
+    pub(super) syncs: u64,
     /// The last checkpoint that is on the disk.
     pub(super) checkpoint: Option<Arc<str>>,
 }
@@ -62,6 +65,8 @@ pub(super) type Source = Box<dyn Fn() -> Commitments + Send + Sync>;
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) work: Condvar,
+    /// Whether the thread waits for company.
+    pub(super) gathering: AtomicBool,
     /// Tells those who wait for their turn to sync that it may have come.
     pub(super) turn: Condvar,
     pub(super) lines: broadcast::Sender<Arc<str>>,

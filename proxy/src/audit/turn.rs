@@ -58,6 +58,7 @@ impl Shared {
 
     /// Syncs what was written while the state is held, in one's turn.
     pub(super) fn sync_held(&self, state: &mut State) -> Result<(), AuditError> {
+        state.syncs += 1;
         match (self.settings.sync)(&state.log.file()) {
             Ok(()) => {
                 let settled = state.log.settled();
@@ -96,6 +97,7 @@ impl Shared {
         // it was closed, or is counted as lost.
         let (file, upto) = (state.log.file(), state.log.settled());
         state.syncing = true;
+        state.syncs += 1;
         drop(state);
         let begun = Instant::now();
         let turn = Turn(self);

@@ -154,7 +154,7 @@ impl Log {
     /// Puts the record's JSON at the end of the lines, in place of what is there.
     fn print(&mut self, before: usize, record: &Record) -> std::io::Result<()> {
         self.lines.truncate(before);
-        if let Err(problem) = serde_json::to_writer(&mut self.lines, record) {
+        if let Err(problem) = record.write_json(&mut self.lines) {
             self.lines.truncate(before);
             return Err(problem.into());
         }

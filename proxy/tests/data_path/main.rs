@@ -10,6 +10,7 @@ mod caps;
 mod certificates;
 mod curl;
 mod destinations;
+mod durability;
 mod far_side;
 mod features;
 mod heads;

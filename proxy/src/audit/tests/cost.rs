@@ -38,3 +38,98 @@ async fn a_lone_line_costs_one_sync_and_those_that_wait_together_share_few() {
     let shared = syncs(64, true).await;
     assert!(shared <= 4, "64 at once cost {shared}");
 }
+
+/// A runtime with one thread, and a log that is told of it.
+fn told(path: &Path, change: impl FnOnce(&mut Settings)) -> (tokio::runtime::Runtime, Arc<Audit>) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let mut settings = Settings {
+        workers: Some(Workers::of(&mut builder)),
+        checkpoint_every: Duration::from_secs(24 * 3600),
+        ..Settings::default()
+    };
+    change(&mut settings);
+    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    (runtime, Arc::new(Audit::open_with(path, settings).unwrap()))
+}
+
+#[test]
+fn a_lone_record_costs_one_sync_however_often_it_comes() {
+    let (_keep, path) = directory();
+    let (runtime, audit) = told(&path, |_| {});
+    let before = audit.tally().1.syncs;
+    for number in 0..20_u64 {
+        let task = Arc::clone(&audit);
+        let one = runtime.spawn(async move {
+            task.append_durable(record("a")).await.unwrap();
+            task.append_end(record("b")).unwrap();
+        });
+        runtime.block_on(one).unwrap();
+        assert_eq!(audit.tally().1.syncs - before, number + 1);
+    }
+}
+
+#[test]
+fn busy_workers_share_a_sync_and_idle_ones_wait_for_nobody() {
+    let (_keep, path) = directory();
+    let (runtime, audit) = told(&path, |settings| {
+        settings.sync = Arc::new(|file| {
+            std::thread::sleep(Duration::from_millis(2));
+            file.sync_data()
+        });
+    });
+    let before = audit.tally().1.syncs;
+    let all: Vec<_> = (0..64)
+        .map(|_| {
+            let audit = Arc::clone(&audit);
+            runtime.spawn(async move {
+                for _ in 0..4 {
+                    audit.append_durable(record("a")).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for one in all {
+        runtime.block_on(one).unwrap();
+    }
+    let syncs = audit.tally().1.syncs - before;
+    // Each of the four of a task needs one of its own.
+    assert!((4..128).contains(&syncs), "{syncs}");
+    assert_eq!(ids(&path).len(), 256);
+}
+
+/// Every file below a directory, with its text.
+fn sources(below: &Path, found: &mut Vec<(PathBuf, String)>) {
+    for entry in std::fs::read_dir(below).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else {
+            let text = std::fs::read_to_string(&path).unwrap();
+            found.push((path, text));
+        }
+    }
+}
+
+#[test]
+fn only_a_measurement_leaves_anything_out() {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut found = Vec::new();
+    sources(&own.join("src"), &mut found);
+    sources(&own.join("benches"), &mut found);
+    let names: Vec<_> = found
+        .iter()
+        .filter(|(_, text)| text.contains("measured_without"))
+        .map(|(path, _)| path.strip_prefix(own).unwrap().display().to_string())
+        .collect();
+    assert!(
+        names.contains(&"src/audit/settings.rs".to_owned()),
+        "control"
+    );
+    for name in names {
+        let fine = ["src/audit/settings.rs", "src/audit/tests/cost.rs"];
+        assert!(
+            name.starts_with("benches/") || fine.contains(&&*name),
+            "{name}"
+        );
+    }
+}
