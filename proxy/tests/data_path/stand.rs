@@ -253,7 +253,10 @@ policy = "{policy}"
     pub(crate) fn audit(&self) -> Vec<serde_json::Value> {
         let path = self.dir.path().join("audit").join(proxy::audit::FILE);
         let text = std::fs::read_to_string(path).unwrap_or_default();
-        text.lines()
+        // What is being written at this moment may end within a line.
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        whole
+            .lines()
             .map(|line| serde_json::from_str(line).unwrap())
             .collect()
     }
