@@ -223,7 +223,14 @@ impl Credential {
     pub fn refused(&self, token: &Arc<Secret>) {
         if let Some(mint) = &self.mint {
             mint.forget(token);
+            self.known.forget(token);
         }
+        self.known.tidy();
+    }
+
+    /// Lets go of what is kept for tokens that are not used any more.
+    pub fn tidy(&self) {
+        self.known.tidy();
     }
 
     /// Where `token` goes on a request to `host` for `target`; nothing unless the credential is

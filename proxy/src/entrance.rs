@@ -66,12 +66,13 @@ pub async fn runs(gate: Arc<Gate>, mut opened: mpsc::Receiver<(Arc<Run>, UnixLis
     }
 }
 
-/// Closes what idles in the upstream pool for too long and settles what was only counted, until the
-/// task is dropped.
+/// Closes what idles in the upstream pool for too long, lets go of what was made of tokens that are
+/// gone, and settles what was only counted, until the task is dropped.
 pub async fn housekeeping(gate: Arc<Gate>) {
     loop {
         tokio::time::sleep(Duration::from_secs(5)).await;
         gate.upstream.sweep();
+        gate.vault.tidy();
         gate.settle_refusals();
     }
 }

@@ -2,17 +2,13 @@
 //! failed log again.
 
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::WRITTEN_WITHIN;
 use super::shared::{Held, Shared, State};
-use super::workers::Workers;
 
-/// A sync that is to be shared waits for company no longer than this.
+/// A sync that is to be shared waits for company as long as the last one took, but no longer.
 const GATHERING: Duration = Duration::from_millis(1);
-/// So many share a sync without waiting for more.
-const COMPANY: usize = 1024;
 
 /// What the thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +64,14 @@ impl Shared {
     /// One write and one sync for all who wait now.
     fn sync<'s>(&'s self, mut state: Held<'s>, last: &mut Group) -> Held<'s> {
         if last.size > 1 {
-            state = self.gather(state, last);
+            let until = Instant::now() + last.took.min(GATHERING);
+            while state.waiters.len() < last.size && state.failed.is_none() && !state.stop {
+                let left = until.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    break;
+                }
+                state = self.sleep(state, Sleep::Gathering(last.size), Some(left));
+            }
         }
         if state.failed.is_some() {
             return state;
@@ -100,31 +103,6 @@ impl Shared {
             let _ = waiter.done.send(synced.clone());
         }
         self.lock()
-    }
-
-    /// Waits for company: as long as all of the gate's threads are at work, where that is known, else
-    /// for as many as shared the last sync and as long as that took.
-    fn gather<'s>(&'s self, mut state: Held<'s>, last: &Group) -> Held<'s> {
-        let workers = self.settings.workers.as_deref();
-        let (most, enough) = match workers {
-            Some(_) => (GATHERING, COMPANY),
-            None => (last.took.min(GATHERING), last.size),
-        };
-        let until = Instant::now() + most;
-        self.gathering.store(true, Ordering::SeqCst);
-        while state.waiters.len() < enough
-            && state.failed.is_none()
-            && !state.stop
-            && !workers.is_some_and(Workers::is_one_idle)
-        {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            state = self.sleep(state, Sleep::Gathering(enough), Some(left));
-        }
-        self.gathering.store(false, Ordering::SeqCst);
-        state
     }
 
     /// Writes a checkpoint and begins a new file when that is due.

@@ -325,6 +325,15 @@ impl Vault {
         waited && passed
     }
 
+    /// Lets go of what is kept for tokens that are not used any more; to be called now and then.
+    pub fn tidy(&self) {
+        for entry in self.read().values() {
+            for credential in [&entry.current, &entry.pending].into_iter().flatten() {
+                credential.tidy();
+            }
+        }
+    }
+
     /// The rounds of canaries that were asked for.
     pub(super) fn demanded(&self) -> &Rounds {
         &self.demanded

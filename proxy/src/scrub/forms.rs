@@ -65,8 +65,9 @@ impl Forms {
             if one.len() >= SECRET_BYTES_MIN
                 && forms.get(sent).is_none_or(|(_, known)| **known != one)
             {
-                sent = forms.len();
                 add(&mut forms, one);
+                // It may be one of the secret's, as where it is percent-encoded.
+                sent = forms.iter().position(|(_, known)| **known == *one)?;
             }
         }
         let shortest = forms.iter().map(|(_, bytes)| bytes.len()).min()?;
@@ -101,13 +102,22 @@ impl Forms {
         })
     }
 
-    /// The same in other memory, into which `put` moves it; nothing where there is none.
+    /// The same in other memory, into which `put` moves it; nothing where there is none, or where it
+    /// is not as long.
     pub fn moved(self, put: impl FnOnce(&mut Vec<u8>) -> Option<Keeping>) -> Option<Self> {
         let Memory::Wiped(mut bytes) = self.memory else {
             return Some(self);
         };
-        let memory = Memory::Elsewhere(put(&mut bytes)?);
+        let length = bytes.len();
+        let keeping = put(&mut bytes)?;
+        let memory = ((*keeping).as_ref().len() == length).then_some(Memory::Elsewhere(keeping))?;
         Some(Self { memory, ..self })
+    }
+
+    /// So much memory they take.
+    #[must_use]
+    pub fn bytes_len(&self) -> usize {
+        self.bytes().len()
     }
 
     /// Whether these are the forms of their secret where it goes out as `value`.
