@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use policy::Route;
@@ -73,23 +73,15 @@ struct Kept {
     _place: Place,
 }
 
-/// A place among all that are kept.
+/// A place among those of its owner, and among all that are kept.
 #[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn of(taken: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |taken| (taken < MOST_KEPT).then_some(taken + 1);
-        taken
-            .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
-            .ok()
-            .map(|_| Self(Arc::clone(taken)))
-    }
-}
+struct Place([Arc<AtomicUsize>; 2]);
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+        for taken in &self.0 {
+            taken.fetch_sub(1, Ordering::AcqRel);
+        }
     }
 }
 
@@ -107,29 +99,69 @@ impl Kept {
 /// The open connections of this gate.
 #[derive(Debug)]
 pub(super) struct Pool {
-    kept: Mutex<HashMap<Key, Vec<Kept>>>,
-    /// How many values of a credential have been replaced.
+    shelf: Mutex<Shelf>,
+    /// How many values of a credential have been replaced. Locked after the shelf, where both are.
     rounds: Mutex<HashMap<CredentialName, u64>>,
     most: usize,
     keep: Duration,
-    /// How many are kept, of all keys together.
+}
+
+/// What is kept, and how many.
+#[derive(Debug, Default)]
+struct Shelf {
+    kept: HashMap<Key, Vec<Kept>>,
+    owners: HashMap<Arc<str>, Arc<AtomicUsize>>,
     taken: Arc<AtomicUsize>,
+    /// Owners of whom nothing is kept any more, and since when.
+    ended: HashMap<Arc<str>, Instant>,
 }
 
 /// Connections kept at once, of all keys together.
 const MOST_KEPT: usize = 4096;
+/// Connections kept at once of one owner, whatever they are for.
+const MOST_OF_OWNER: usize = 256;
 /// Different keys kept at once.
 const MOST_KEYS: usize = 1024;
+/// So long it is remembered that an owner has ended. Its exchanges are cut at its end.
+const ENDED_FOR: Duration = Duration::from_secs(3600);
+
+impl Shelf {
+    /// A place for one more of `owner`. Places are taken under the shelf's lock alone, and given
+    /// back wherever a connection is dropped.
+    fn place(&mut self, owner: &Arc<str>) -> Option<Place> {
+        let of_owner = self.owners.get(owner).map(Arc::clone).unwrap_or_default();
+        let taken = [&of_owner, &self.taken].map(|taken| taken.load(Ordering::Acquire));
+        if taken[0] >= MOST_OF_OWNER || taken[1] >= MOST_KEPT {
+            return None;
+        }
+        self.owners
+            .entry(Arc::clone(owner))
+            .or_insert_with(|| Arc::clone(&of_owner));
+        let places = [of_owner, Arc::clone(&self.taken)];
+        for taken in &places {
+            taken.fetch_add(1, Ordering::AcqRel);
+        }
+        Some(Place(places))
+    }
+
+    fn retain(&mut self, mut wanted: impl FnMut(&Key, &Kept) -> bool) {
+        self.kept.retain(|key, list| {
+            list.retain(|one| wanted(key, one));
+            !list.is_empty()
+        });
+        self.owners
+            .retain(|_, places| Arc::strong_count(places) > 1);
+    }
+}
 
 impl Pool {
     /// Keeps up to `most` connections per key, each for up to `keep` while it is idle.
     pub(super) fn new(most: usize, keep: Duration) -> Self {
         Self {
-            kept: Mutex::default(),
+            shelf: Mutex::default(),
             rounds: Mutex::default(),
             most,
             keep,
-            taken: Arc::default(),
         }
     }
 
@@ -172,7 +204,7 @@ impl Pool {
         if offer == Offer::Http1 {
             return self.take_whole(key, offer);
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = &mut self.shelf().kept;
         let list = kept.get_mut(key)?;
         list.retain(|one| one.is_good(self.keep));
         let shared = list.iter().rev().find_map(|one| one.connection.share());
@@ -183,11 +215,10 @@ impl Pool {
     }
 
     fn take_whole(&self, key: &Key, offer: Offer) -> Option<Connection> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = &mut self.shelf().kept;
         let list = kept.get_mut(key)?;
         let wanted = |one: &Kept| one.connection.is_http2() == (offer == Offer::Both);
         let mut found = None;
-        // The rest is looked at when its turn comes, or now and then: there may be many.
         while let Some(at) = list.iter().rposition(wanted) {
             let one = list.remove(at);
             if one.is_good(self.keep) {
@@ -195,6 +226,10 @@ impl Pool {
                 break;
             }
         }
+        // The longest idle are the first, so that what comes behind a good one is looked at when its
+        // turn comes, or room is wanted: there may be many.
+        let dead = list.iter().position(|one| one.is_good(self.keep));
+        list.drain(..dead.unwrap_or(list.len()));
         if list.is_empty() {
             kept.remove(key);
         }
@@ -202,43 +237,58 @@ impl Pool {
     }
 
     /// Keeps a connection: one of HTTP/1.1 whose last response has been read to its end, or one of
-    /// HTTP/2 for others to share.
+    /// HTTP/2 for others to share. Nothing of an owner that has ended, or that carried a value which
+    /// has been replaced.
     pub(super) fn put(&self, key: Key, connection: Connection) {
-        if connection.is_closed() || self.most == 0 || self.is_past(&key) {
+        if connection.is_closed() || self.most == 0 {
             return;
         }
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() >= MOST_KEYS && !kept.contains_key(&key) {
+        let mut shelf = self.shelf();
+        // Under the lock: whoever forgets something removes what is there once it is past.
+        if shelf.ended.contains_key(&key.owner) || self.is_past(&key) {
             return;
         }
-        let list = kept.entry(key).or_default();
-        if list.len() < self.most
-            && let Some(place) = Place::of(&self.taken)
-        {
-            list.push(Kept {
-                connection,
-                since: Instant::now(),
-                _place: place,
-            });
+        if let Some(list) = shelf.kept.get_mut(&key) {
+            if list.len() >= self.most {
+                list.retain(|one| one.is_good(self.keep));
+            }
+            if list.len() >= self.most {
+                return;
+            }
+        } else if shelf.kept.len() >= MOST_KEYS {
+            return;
         }
+        let Some(place) = shelf.place(&key.owner) else {
+            return;
+        };
+        shelf.kept.entry(key).or_default().push(Kept {
+            connection,
+            since: Instant::now(),
+            _place: place,
+        });
     }
 
     /// Closes what has been idle for too long or was closed by the far end.
     pub(super) fn sweep(&self) {
-        self.retain(|_, kept| kept.is_good(self.keep));
+        let mut shelf = self.shelf();
+        shelf.retain(|_, kept| kept.is_good(self.keep));
+        shelf.ended.retain(|_, since| since.elapsed() < ENDED_FOR);
     }
 
     /// Closes everything that idles.
     pub(super) fn clear(&self) {
-        self.retain(|_, kept| match &kept.connection.sender {
-            Sender::Http1(_) => false,
-            Sender::Http2(_, streams) => streams.idle_since().is_none(),
-        });
+        self.shelf()
+            .retain(|_, kept| match &kept.connection.sender {
+                Sender::Http1(_) => false,
+                Sender::Http2(_, streams) => streams.idle_since().is_none(),
+            });
     }
 
-    /// Closes everything that `owner` left behind.
+    /// Closes everything that `owner` left behind, and keeps nothing of it that is in use now.
     pub(super) fn forget(&self, owner: &str) {
-        self.retain(|key, _| &*key.owner != owner);
+        let mut shelf = self.shelf();
+        shelf.ended.insert(owner.into(), Instant::now());
+        shelf.retain(|key, _| &*key.owner != owner);
     }
 
     /// Closes everything that carried a former value of `credential`, and keeps nothing of it that is
@@ -248,7 +298,7 @@ impl Pool {
         let round = rounds.entry(credential.clone()).or_default();
         *round = round.wrapping_add(1);
         drop(rounds);
-        self.retain(|key, _| !self.is_past(key));
+        self.shelf().retain(|key, _| !self.is_past(key));
     }
 
     fn round(&self, credential: Option<&CredentialName>) -> u64 {
@@ -264,11 +314,10 @@ impl Pool {
         }
     }
 
-    fn retain(&self, mut wanted: impl FnMut(&Key, &Kept) -> bool) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.retain(|key, list| {
-            list.retain(|one| wanted(key, one));
-            !list.is_empty()
-        });
+    fn shelf(&self) -> MutexGuard<'_, Shelf> {
+        self.shelf.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests;
