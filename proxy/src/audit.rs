@@ -30,7 +30,6 @@ pub mod tally;
 mod turn;
 pub mod verify;
 mod vouching;
-mod workers;
 mod writer;
 
 use std::borrow::BorrowMut;
@@ -50,8 +49,6 @@ use tally::Tally;
 pub use clock::now;
 pub use error::AuditError;
 pub use settings::Settings;
-use settings::Without;
-pub use workers::Workers;
 
 /// The file inside the audit directory.
 pub const FILE: &str = "audit.jsonl";
@@ -124,7 +121,7 @@ impl Audit {
     /// # Errors
     /// [`AuditError::Unavailable`]: what the record describes must not happen.
     pub fn append(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
-        if self.shared.settings.without == Without::Log {
+        if self.shared.settings.without.is_log_left_out() {
             return Ok(0);
         }
         let mut state = self.shared.lock();
@@ -138,7 +135,7 @@ impl Audit {
     /// # Errors
     /// As [`Audit::append`], also when the sync fails.
     pub async fn append_durable(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
-        if self.shared.settings.without != Without::Nothing {
+        if self.shared.settings.without.is_wait_left_out() {
             return self.append(record);
         }
         let (done, synced) = oneshot::channel();
@@ -166,7 +163,7 @@ impl Audit {
     /// # Errors
     /// As [`Audit::append`], except for a write that fails later.
     pub fn append_end(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
-        if self.shared.settings.without == Without::Log {
+        if self.shared.settings.without.is_log_left_out() {
             return Ok(0);
         }
         let mut state = self.shared.lock();

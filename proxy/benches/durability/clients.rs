@@ -12,6 +12,7 @@ use tokio::sync::Barrier;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::Side;
 use super::stand::{Stand, Way};
 
 /// What came of it.
@@ -40,7 +41,7 @@ pub(crate) struct Clients {
 impl Clients {
     /// They run on this thread, which stays on the last processor.
     pub(crate) fn new() -> Self {
-        super::keep_on(true);
+        super::keep_on(Side::Others);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

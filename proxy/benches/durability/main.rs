@@ -2,18 +2,21 @@
 //! whose record is on the disk before it leaves, with one that is written and not waited for, and
 //! with none; and one without a credential.
 //!
-//! `cargo bench -p proxy --bench durability -- --rounds 5 --seconds 1 --clients 64 --directory DIR`
+//! `cargo bench -p proxy --features measure --bench durability -- --rounds 5 --seconds 1 --clients 64
+//! --workers 1,4 --directory DIR`
 //!
-//! Everything is in this process: gates, each with one thread for its work, clients, and an upstream
-//! with TLS. The gates' threads are kept on the first processor and the others on the last, so
-//! that requests a second are what one processor can do. The ways take turns and the figures are medians
+//! Everything is in this process: gates, clients, and an upstream with TLS. A gate has as many threads
+//! for its work as `--workers` says, by default one, and they are kept on as many of the first
+//! processors, but not on the last one, where all others are. With one, requests a second are what one
+//! processor can do. The ways take turns and the figures are medians
 //! over the rounds. Processor time is that of the gate's threads, the log's among them. The log is put
 //! below DIR, by default where temporary files are: look at what kind of disk that is.
 
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
-    reason = "a measurement prints its figures and has nobody to recover for"
+    clippy::disallowed_methods,
+    reason = "a measurement prints its figures, has nobody to recover for, and its clients dial"
 )]
 
 mod clients;
@@ -21,7 +24,11 @@ mod origin;
 mod stand;
 
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
+
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
 
 use clients::{Clients, Load};
 use origin::Origin;
@@ -37,6 +44,7 @@ struct Options {
     rounds: usize,
     span: Duration,
     clients: Vec<usize>,
+    workers: Vec<usize>,
     directory: PathBuf,
 }
 
@@ -46,6 +54,7 @@ impl Options {
             rounds: 5,
             span: Duration::from_secs(1),
             clients: vec![1, 16, 64],
+            workers: vec![1],
             directory: std::env::temp_dir(),
         };
         let mut words = std::env::args().skip(1);
@@ -54,10 +63,8 @@ impl Options {
             match word.as_str() {
                 "--rounds" => options.rounds = value().parse().unwrap(),
                 "--seconds" => options.span = Duration::from_secs_f64(value().parse().unwrap()),
-                "--clients" => {
-                    let value = value();
-                    options.clients = value.split(',').map(|one| one.parse().unwrap()).collect();
-                }
+                "--clients" => options.clients = numbers(&value()),
+                "--workers" => options.workers = numbers(&value()),
                 "--directory" => options.directory = value().into(),
                 // What cargo itself gives.
                 "--bench" => {}
@@ -68,48 +75,60 @@ impl Options {
     }
 }
 
+fn numbers(text: &str) -> Vec<usize> {
+    text.split(',').map(|one| one.parse().unwrap()).collect()
+}
+
 fn main() {
     let options = Options::read();
     let directory = tempfile::tempdir_in(&options.directory).unwrap();
     let origin = Origin::start();
-    let stands: Vec<Stand> = WAYS
-        .into_iter()
-        .map(|way| Stand::new(way, &directory.path().join(way.name()), &origin))
-        .collect();
     let clients = Clients::new();
     println!(
-        "{:<26}{:>4}{:>12}{:>14}{:>10}{:>10}{:>16}",
-        "", "c", "requests/s", "us CPU each", "p50 us", "p99 us", "syncs a request"
+        "{:<26}{:>4}{:>4}{:>12}{:>14}{:>10}{:>10}{:>16}",
+        "", "w", "c", "requests/s", "us CPU each", "p50 us", "p99 us", "syncs a request"
     );
-    for count in &options.clients {
-        let mut seen: Vec<Vec<Load>> = WAYS.iter().map(|_| Vec::new()).collect();
-        for round in 0..options.rounds {
-            for turn in 0..stands.len() {
-                let at = (turn + round) % stands.len();
-                seen[at].push(clients.load(&stands[at], *count, options.span));
+    for workers in &options.workers {
+        let stand = |way: Way| {
+            let directory = directory.path().join(format!("{} {workers}", way.name()));
+            Stand::new(way, *workers, &directory, &origin)
+        };
+        let stands: Vec<Stand> = WAYS.into_iter().map(stand).collect();
+        for count in &options.clients {
+            let mut seen: Vec<Vec<Load>> = WAYS.iter().map(|_| Vec::new()).collect();
+            for round in 0..options.rounds {
+                for turn in 0..stands.len() {
+                    let at = (turn + round) % stands.len();
+                    seen[at].push(clients.load(&stands[at], *count, options.span));
+                }
             }
+            tell(*workers, *count, &seen);
         }
-        let off = WAYS.iter().position(|way| *way == Way::Off).unwrap();
-        let middle = |at: usize, figure: &dyn Fn(&Load) -> f64| median(&seen[at], figure);
-        for (at, way) in WAYS.iter().enumerate() {
-            let rate = middle(at, &Load::rate);
-            let cpu = middle(at, &|load| load.cpu_us);
+    }
+}
+
+/// A line for each way.
+fn tell(workers: usize, count: usize, seen: &[Vec<Load>]) {
+    let off = WAYS.iter().position(|way| *way == Way::Off).unwrap();
+    let middle = |at: usize, figure: &dyn Fn(&Load) -> f64| median(&seen[at], figure);
+    for (at, way) in WAYS.iter().enumerate() {
+        let rate = middle(at, &Load::rate);
+        let cpu = middle(at, &|load| load.cpu_us);
+        print!(
+            "{:<26}{workers:>4}{count:>4}{rate:>12.0}{cpu:>14.1}{:>10.0}{:>10.0}{:>16.3}",
+            way.name(),
+            middle(at, &|load| load.p50_us),
+            middle(at, &|load| load.p99_us),
+            middle(at, &|load| load.syncs),
+        );
+        if *way == Way::Written || *way == Way::Durable {
             print!(
-                "{:<26}{count:>4}{rate:>12.0}{cpu:>14.1}{:>10.0}{:>10.0}{:>16.3}",
-                way.name(),
-                middle(at, &|load| load.p50_us),
-                middle(at, &|load| load.p99_us),
-                middle(at, &|load| load.syncs),
+                "   against off: rate {:+.1} %, CPU {:+.1} %",
+                (rate / middle(off, &Load::rate) - 1.0) * 100.0,
+                (cpu / middle(off, &|load| load.cpu_us) - 1.0) * 100.0,
             );
-            if *way == Way::Written || *way == Way::Durable {
-                print!(
-                    "   against off: rate {:+.1} %, CPU {:+.1} %",
-                    (rate / middle(off, &Load::rate) - 1.0) * 100.0,
-                    (cpu / middle(off, &|load| load.cpu_us) - 1.0) * 100.0,
-                );
-            }
-            println!();
         }
+        println!();
     }
 }
 
@@ -119,15 +138,32 @@ fn median(loads: &[Load], figure: &dyn Fn(&Load) -> f64) -> f64 {
     figures[figures.len() / 2]
 }
 
-/// Keeps the calling thread, and what it starts, on the first or the last processor.
-fn keep_on(last: bool) {
-    use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-    use nix::unistd::Pid;
-    let this = Pid::from_raw(0);
-    let all = sched_getaffinity(this).unwrap();
-    let mut own = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap_or(false));
-    let wanted = if last { own.next_back() } else { own.next() };
+/// Whose threads are kept where.
+enum Side {
+    /// On so many processors, from the first on.
+    Gate(usize),
+    /// On the last one.
+    Others,
+}
+
+/// The processors that this process had at its start.
+static PROCESSORS: LazyLock<Vec<usize>> = LazyLock::new(|| {
+    let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    (0..CpuSet::count())
+        .filter(|cpu| all.is_set(*cpu).unwrap_or(false))
+        .collect()
+});
+
+/// Keeps the calling thread, and what it starts, where its side is.
+fn keep_on(side: Side) {
+    let (last, first) = PROCESSORS.split_last().unwrap();
+    let wanted = match side {
+        Side::Gate(count) if !first.is_empty() => &first[..count.min(first.len())],
+        Side::Gate(_) | Side::Others => std::slice::from_ref(last),
+    };
     let mut only = CpuSet::new();
-    only.set(wanted.unwrap()).unwrap();
-    sched_setaffinity(this, &only).unwrap();
+    for cpu in wanted {
+        only.set(*cpu).unwrap();
+    }
+    sched_setaffinity(Pid::from_raw(0), &only).unwrap();
 }

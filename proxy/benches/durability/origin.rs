@@ -16,6 +16,8 @@ use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use super::Side;
+
 /// What both services of the policy are called.
 pub(crate) const HOSTS: [&str; 2] = ["api.example.com", "bare.example.com"];
 
@@ -33,7 +35,7 @@ impl Origin {
         let (config, ca) = identity();
         let (sender, address) = std::sync::mpsc::channel();
         let serving = move || {
-            super::keep_on(true);
+            super::keep_on(Side::Others);
             let runtime = tokio::runtime::Builder::new_current_thread()
                 .enable_all()
                 .build()

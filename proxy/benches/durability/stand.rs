@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy::grant::{Grant, RunId};
-use proxy::audit::{Audit, Settings, Workers};
+use proxy::audit::{Audit, Settings};
 use proxy::boundary::Boundary;
 use proxy::ca::Minter;
 use proxy::config::Config;
@@ -22,6 +22,7 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use super::Side;
 use super::origin::{HOSTS, Origin};
 
 /// How a request is recorded.
@@ -74,25 +75,22 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// Begins to serve below `directory`, on threads that stay on the first processor.
-    pub(crate) fn new(way: Way, directory: &Path, origin: &Origin) -> Self {
+    /// Begins to serve below `directory`, with so many threads.
+    pub(crate) fn new(way: Way, workers: usize, directory: &Path, origin: &Origin) -> Self {
         let config = configure(directory, origin);
         std::thread::scope(|scope| {
             // The log's thread stays where the one is that opens it.
             let made = scope.spawn(|| {
-                super::keep_on(false);
-                Self::serve(way, config)
+                super::keep_on(Side::Gate(workers));
+                Self::serve(way, workers, config)
             });
             made.join().unwrap()
         })
     }
 
-    fn serve(way: Way, config: Arc<Config>) -> Self {
+    fn serve(way: Way, workers: usize, config: Arc<Config>) -> Self {
         let policies = Arc::new(Policies::load(Arc::clone(&config)).unwrap());
-        let mut builder = tokio::runtime::Builder::new_multi_thread();
-        let mut settings = way.settings();
-        settings.workers = Some(Workers::of(&mut builder));
-        let audit = Audit::open_with(&config.audit_directory, settings).unwrap();
+        let audit = Audit::open_with(&config.audit_directory, way.settings()).unwrap();
         let audit = Arc::new(audit);
         let (sender, opened) = mpsc::channel(1);
         let settings = RunsSettings {
@@ -114,8 +112,8 @@ impl Stand {
             config,
         };
         let gate = Arc::new(Gate::new(parts).unwrap());
-        let runtime = builder
-            .worker_threads(1)
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(workers)
             .thread_name("gate")
             .enable_all()
             .build()

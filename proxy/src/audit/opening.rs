@@ -1,7 +1,6 @@
 //! Opening a log: its place, what was left in it, and the threads that keep it.
 
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, RwLock};
 use std::time::{Duration, Instant};
 
@@ -65,16 +64,12 @@ impl Audit {
         let shared = Arc::new(Shared {
             state: Mutex::new(state),
             work: Condvar::new(),
-            gathering: AtomicBool::new(false),
             turn: Condvar::new(),
             lines,
             path: path.clone(),
             settings,
             source: RwLock::new(None),
         });
-        if let Some(workers) = &shared.settings.workers {
-            workers.tell(&shared);
-        }
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())

@@ -5,19 +5,40 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::signing::Signer;
-use super::workers::Workers;
 
 /// Makes what was written to a file durable.
 pub(super) type Sync = Arc<dyn Fn(&File) -> std::io::Result<()> + Send + std::marker::Sync>;
 
-/// What a measurement leaves out, to see what it costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a measurement leaves out, to see what it costs. A gate has no such thing compiled in.
+#[derive(Debug, Clone, Copy)]
 pub(super) enum Without {
     Nothing,
     /// Nobody waits for the disk.
+    #[cfg(feature = "measure")]
     Wait,
     /// There are no lines.
+    #[cfg(feature = "measure")]
     Log,
+}
+
+impl Without {
+    pub(super) fn is_wait_left_out(self) -> bool {
+        match self {
+            Self::Nothing => false,
+            #[cfg(feature = "measure")]
+            Self::Wait | Self::Log => true,
+        }
+    }
+
+    pub(super) fn is_log_left_out(self) -> bool {
+        match self {
+            Self::Nothing => false,
+            #[cfg(feature = "measure")]
+            Self::Wait => false,
+            #[cfg(feature = "measure")]
+            Self::Log => true,
+        }
+    }
 }
 
 /// How the log is kept.
@@ -43,8 +64,6 @@ pub struct Settings {
     pub keep_for: Option<Duration>,
     /// What is left out, which is nothing but in a measurement.
     pub(super) without: Without,
-    /// The threads whose requests wait for the disk, where they tell whether they are idle.
-    pub workers: Option<Arc<Workers>>,
     pub(super) sync: Sync,
     /// Makes the names in a directory durable.
     pub(super) sync_directory: Sync,
@@ -63,16 +82,15 @@ impl Default for Settings {
             keep_bytes: None,
             keep_for: None,
             without: Without::Nothing,
-            workers: None,
             sync: Arc::new(File::sync_data),
             sync_directory: Arc::new(File::sync_all),
         }
     }
 }
 
+#[cfg(feature = "measure")]
 impl Settings {
     /// Has nobody wait for the disk. For measurements alone: no configuration leads here.
-    #[doc(hidden)]
     #[must_use]
     pub fn measured_without_wait(mut self) -> Self {
         self.without = Without::Wait;
@@ -80,7 +98,6 @@ impl Settings {
     }
 
     /// Keeps no record of requests. As above.
-    #[doc(hidden)]
     #[must_use]
     pub fn measured_without_log(mut self) -> Self {
         self.without = Without::Log;

@@ -3,7 +3,6 @@
 
 use std::borrow::BorrowMut;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
@@ -65,8 +64,6 @@ pub(super) type Source = Box<dyn Fn() -> Commitments + Send + Sync>;
 pub(super) struct Shared {
     pub(super) state: Mutex<State>,
     pub(super) work: Condvar,
-    /// Whether the thread waits for company.
-    pub(super) gathering: AtomicBool,
     /// Tells those who wait for their turn to sync that it may have come.
     pub(super) turn: Condvar,
     pub(super) lines: broadcast::Sender<Arc<str>>,

@@ -39,23 +39,30 @@ async fn a_lone_line_costs_one_sync_and_those_that_wait_together_share_few() {
     assert!(shared <= 4, "64 at once cost {shared}");
 }
 
-/// A runtime with one thread, and a log that is told of it.
-fn told(path: &Path, change: impl FnOnce(&mut Settings)) -> (tokio::runtime::Runtime, Arc<Audit>) {
+/// A runtime with so many threads, and a log.
+fn with_workers(
+    path: &Path,
+    workers: usize,
+    change: impl FnOnce(&mut Settings),
+) -> (tokio::runtime::Runtime, Arc<Audit>) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let mut settings = Settings {
-        workers: Some(Workers::of(&mut builder)),
         checkpoint_every: Duration::from_secs(24 * 3600),
         ..Settings::default()
     };
     change(&mut settings);
-    let runtime = builder.worker_threads(1).enable_all().build().unwrap();
+    let runtime = builder
+        .worker_threads(workers)
+        .enable_all()
+        .build()
+        .unwrap();
     (runtime, Arc::new(Audit::open_with(path, settings).unwrap()))
 }
 
 #[test]
 fn a_lone_record_costs_one_sync_however_often_it_comes() {
     let (_keep, path) = directory();
-    let (runtime, audit) = told(&path, |_| {});
+    let (runtime, audit) = with_workers(&path, 4, |_| {});
     let before = audit.tally().1.syncs;
     for number in 0..20_u64 {
         let task = Arc::clone(&audit);
@@ -68,33 +75,39 @@ fn a_lone_record_costs_one_sync_however_often_it_comes() {
     }
 }
 
+/// Whether the disk is faster or slower than what gathers, and few or many threads are at work.
 #[test]
-fn busy_workers_share_a_sync_and_idle_ones_wait_for_nobody() {
-    let (_keep, path) = directory();
-    let (runtime, audit) = told(&path, |settings| {
-        settings.sync = Arc::new(|file| {
-            std::thread::sleep(Duration::from_millis(2));
-            file.sync_data()
+fn those_that_wait_together_share_a_sync_with_any_number_of_workers() {
+    for (workers, slow) in [(1, 2), (1, 10), (4, 0), (4, 2), (4, 10)] {
+        let (_keep, path) = directory();
+        let (runtime, audit) = with_workers(&path, workers, |settings| {
+            settings.sync = Arc::new(move |file| {
+                std::thread::sleep(Duration::from_millis(slow));
+                file.sync_data()
+            });
         });
-    });
-    let before = audit.tally().1.syncs;
-    let all: Vec<_> = (0..64)
-        .map(|_| {
-            let audit = Arc::clone(&audit);
-            runtime.spawn(async move {
-                for _ in 0..4 {
-                    audit.append_durable(record("a")).await.unwrap();
-                }
+        let before = audit.tally().1.syncs;
+        let all: Vec<_> = (0..64)
+            .map(|_| {
+                let audit = Arc::clone(&audit);
+                runtime.spawn(async move {
+                    for _ in 0..4 {
+                        audit.append_durable(record("a")).await.unwrap();
+                    }
+                })
             })
-        })
-        .collect();
-    for one in all {
-        runtime.block_on(one).unwrap();
+            .collect();
+        for one in all {
+            runtime.block_on(one).unwrap();
+        }
+        let syncs = audit.tally().1.syncs - before;
+        // Each of the four of a task needs one of its own.
+        assert!(
+            (4..128).contains(&syncs),
+            "{syncs} with {workers} at {slow} ms"
+        );
+        assert_eq!(ids(&path).len(), 256);
     }
-    let syncs = audit.tally().1.syncs - before;
-    // Each of the four of a task needs one of its own.
-    assert!((4..128).contains(&syncs), "{syncs}");
-    assert_eq!(ids(&path).len(), 256);
 }
 
 /// Every file below a directory, with its text.
@@ -115,7 +128,6 @@ fn only_a_measurement_leaves_anything_out() {
     let own = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
     sources(&own.join("src"), &mut found);
-    sources(&own.join("benches"), &mut found);
     let names: Vec<_> = found
         .iter()
         .filter(|(_, text)| text.contains("measured_without"))
@@ -127,9 +139,21 @@ fn only_a_measurement_leaves_anything_out() {
     );
     for name in names {
         let fine = ["src/audit/settings.rs", "src/audit/tests/cost.rs"];
-        assert!(
-            name.starts_with("benches/") || fine.contains(&&*name),
-            "{name}"
-        );
+        assert!(fine.contains(&&*name), "{name}");
     }
+    // Nor is it compiled in, unless somebody asks for it by name.
+    let text = std::fs::read_to_string(own.join("Cargo.toml")).unwrap();
+    let manifest: toml::Table = text.parse().unwrap();
+    assert_eq!(
+        manifest["features"].to_string(),
+        "{ measure = [] }",
+        "no feature turns it on, and none is on by itself"
+    );
+    let benches = manifest["bench"].as_array().unwrap();
+    let needing: Vec<_> = benches
+        .iter()
+        .filter(|bench| bench.get("required-features").is_some())
+        .map(|bench| bench["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(needing, ["durability"]);
 }
