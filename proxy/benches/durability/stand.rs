@@ -98,6 +98,7 @@ impl Stand {
             most: 8,
             lease: Duration::from_secs(60),
             own_uid: 0,
+            tokens: Vec::new(),
             visible: proxy::harden::VisibleUids::read().unwrap(),
         };
         let runs = Runs::new(settings, Arc::clone(&policies), Arc::clone(&audit), sender).unwrap();
