@@ -3,6 +3,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use crate::metadata;
+
 /// Whether an address belongs to the public Internet. Everything that the IANA special-purpose
 /// registries reserve is not, nor is any IPv6 form that carries an IPv4 address inside.
 #[must_use]
@@ -17,29 +19,22 @@ pub fn is_public(address: IpAddr) -> bool {
 /// unspecified, multicast and broadcast addresses.
 #[must_use]
 pub fn is_forbidden(address: IpAddr) -> bool {
-    const METADATA_V6: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
     match address {
         IpAddr::V4(v4) => {
-            v4.octets()[0] == 0
-                || v4.is_multicast()
-                || v4.is_broadcast()
-                // 169.254.0.0/16 whole: metadata services use more than one address of it.
-                || v4.is_link_local()
-                || v4 == Ipv4Addr::new(100, 100, 100, 200)
-                || v4 == Ipv4Addr::new(168, 63, 129, 16)
-                || v4 == Ipv4Addr::new(192, 0, 0, 192)
+            v4.octets()[0] == 0 || v4.is_multicast() || v4.is_broadcast() || metadata::is_v4(v4)
         }
         IpAddr::V6(v6) => {
             v6.is_unspecified()
                 || v6.is_multicast()
                 || v6.is_unicast_link_local()
-                || v6 == METADATA_V6
+                || metadata::is_v6(v6)
                 || embedded_v4(v6).is_some_and(|v4| is_forbidden(IpAddr::V4(v4)))
         }
     }
 }
 
-/// The IPv4 address inside a mapped, NAT64 or 6to4 form, or a compatible one other than `::1`.
+/// The IPv4 address inside a mapped, translated, NAT64 or 6to4 form, or a compatible one other than
+/// `::1`.
 fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     let pack = |high: u16, low: u16| {
         let [a, b] = high.to_be_bytes();
@@ -48,9 +43,9 @@ fn embedded_v4(address: Ipv6Addr) -> Option<Ipv4Addr> {
     };
     match address.segments() {
         [0, 0, 0, 0, 0, 0, 0, 1] => None,
-        [0, 0, 0, 0, 0, 0 | 0xffff, high, low] | [0x64, 0xff9b, _, _, _, _, high, low] => {
-            Some(pack(high, low))
-        }
+        [0, 0, 0, 0, 0, 0 | 0xffff, high, low]
+        | [0, 0, 0, 0, 0xffff, 0, high, low]
+        | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => Some(pack(high, low)),
         [0x2002, high, low, ..] => Some(pack(high, low)),
         _ => None,
     }
@@ -82,6 +77,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
         && !(a == 0x2001 && b == 0x0db8)
         && a != 0x2002
         && !(a == 0x3fff && b < 0x1000)
+        && !is_forbidden(IpAddr::V6(address))
 }
 
 #[cfg(test)]

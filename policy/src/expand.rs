@@ -7,8 +7,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::authority::Scheme;
+use crate::path::Slashes;
 use crate::pattern::{Case, Entry};
-use crate::service::{Kind, Service, WEBSOCKET};
+use crate::service::{Kind, SEGMENT, Service, WEBSOCKET};
 
 /// The services as TOML, each of kind http except the board, whose socket no plain rule can name.
 /// Reading it again gives a policy that decides the same.
@@ -63,6 +64,9 @@ pub(crate) fn body(service: &Service) -> String {
     }
     if service.case == Case::Ignore {
         line(&mut out, "ignore_case", "true");
+    }
+    if service.slashes == Slashes::Segment {
+        line(&mut out, "encoded_slash", &quoted(SEGMENT));
     }
     for (key, entries) in [
         ("allow", &service.allow),

@@ -155,7 +155,8 @@ impl Explain<'_> {
                 shown(request),
                 service.id
             ),
-            "send the plain form of the path: no repeated or trailing slash, no `;`, same letters",
+            "send the plain form of the path: no repeated, trailing or encoded slash, no `;`, \
+             same letters",
         )
         .by(&service.id, service.why.as_deref())
     }
@@ -197,22 +198,16 @@ impl Explain<'_> {
         if let Some(refusal) = git(listed, request, target) {
             return refusal;
         }
-        let opening = || listed.iter().copied().filter(|service| service.opens());
+        // A line added to a service that does not read the target would not help.
+        let opening = || {
+            let open = |service: &&Service| service.opens() && service.reads(target);
+            listed.iter().copied().filter(open)
+        };
         let by_path = opening()
-            .filter(|service| {
-                service
-                    .allow
-                    .iter()
-                    .any(|entry| entry.covers_target(target, service.case))
-            })
+            .filter(|service| service.covering(target).next().is_some())
             .min_by_key(|service| &service.id);
         if let Some(service) = by_path {
-            let allowed: Vec<String> = service
-                .allow
-                .iter()
-                .filter(|entry| entry.covers_target(target, service.case))
-                .map(ToString::to_string)
-                .collect();
+            let allowed: Vec<String> = service.covering(target).map(Entry::to_string).collect();
             return Refusal::new(
                 Code::MethodNotAllowed,
                 &format!(
@@ -295,6 +290,9 @@ fn git(listed: &[&Service], request: &Request<'_>, target: &Target<'_>) -> Optio
         .iter()
         .filter(speaks)
         .min_by_key(|service| &service.id)?;
+    if target.has_encoded_slash() {
+        return None;
+    }
     let segments: Vec<&str> = target.segments().collect();
     let rule = |refusal: Refusal| Some(refusal.by(&service.id, service.why.as_deref()));
     let repository = || {

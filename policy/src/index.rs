@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use crate::authority::{Authority, Host, Scheme};
+use crate::metadata;
 use crate::pattern::HostPattern;
 use crate::service::Service;
 
@@ -58,8 +59,10 @@ impl Index {
     /// Everything listed for a host, narrowest first, on any port and scheme.
     pub(crate) fn host<'a>(&'a self, host: &'a Host) -> impl Iterator<Item = &'a Listing> {
         let exact = self.exact.get(host).into_iter().flatten();
+        // Whatever stands below a suffix, a metadata service is none that a pattern means.
         let below = host
             .as_name()
+            .filter(|name| self.below.is_empty() || !metadata::is_name(name))
             .into_iter()
             .flat_map(|name| {
                 name.match_indices('.')

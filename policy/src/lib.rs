@@ -21,6 +21,7 @@ mod expand;
 mod explain;
 pub mod grant;
 mod index;
+mod metadata;
 pub mod path;
 pub mod pattern;
 mod permit;

@@ -6,7 +6,7 @@ use crate::credential::CredentialName;
 use crate::diagnostics::Diagnostics;
 use crate::explain::Explain;
 use crate::index::Index;
-use crate::path::{PathError, Target};
+use crate::path::{PathError, Slashes, Target};
 use crate::pattern::{HostPattern, Method};
 use crate::permit::{Permit, Route};
 use crate::push;
@@ -198,7 +198,16 @@ impl Policy {
             return Err(explain.unlisted(request.scheme, request.authority));
         }
         let method = Method::parse(request.method).ok_or_else(|| explain.odd_method(request))?;
-        let target = Target::parse(request.target).map_err(malformed)?;
+        // Somebody must open encoded slashes here; who does is asked again where `allow` is.
+        let slashes = if listed
+            .iter()
+            .any(|service| service.slashes == Slashes::Segment)
+        {
+            Slashes::Segment
+        } else {
+            Slashes::Refused
+        };
+        let target = Target::parse_with(request.target, slashes).map_err(malformed)?;
 
         if target.overrides_the_method() {
             return Err(explain.overridden_method(request));
@@ -222,7 +231,9 @@ impl Policy {
         // same way round `refs` through a broad `allow`.
         let nearly = |service: &&&Service| {
             service.push.iter().any(|entry| {
-                entry.denies(method, &target) && !entry.covers_target(&target, service.case)
+                let covers =
+                    !target.has_encoded_slash() && entry.covers_target(&target, service.case);
+                entry.denies(method, &target) && !covers
             })
         };
         if let Some(service) = listed
@@ -238,11 +249,7 @@ impl Policy {
         let judging: Vec<&Service> = listed
             .iter()
             .copied()
-            .filter(|service| {
-                service.push.iter().any(|entry| {
-                    entry.covers_method(method) && entry.covers_target(&target, service.case)
-                })
-            })
+            .filter(|service| service.judges(method, &target))
             .collect();
         if !judging.is_empty() {
             return match push::judge(&judging, facts) {
@@ -262,11 +269,7 @@ impl Policy {
         let allowing: Vec<&Service> = listed
             .iter()
             .copied()
-            .filter(|service| {
-                service.allow.iter().any(|entry| {
-                    entry.covers_method(method) && entry.covers_target(&target, service.case)
-                })
-            })
+            .filter(|service| service.allows(method, &target))
             .collect();
         if allowing.is_empty() {
             return Err(explain.not_allowed(&listed, request, &target));
@@ -376,12 +379,30 @@ fn malformed(error: PathError) -> Refusal {
         }
         PathError::DotSegment
         | PathError::Slash
+        | PathError::EdgeSlash
+        | PathError::Backslash
         | PathError::Control
         | PathError::NotUtf8
         | PathError::BadEscape
         | PathError::DoubleEncoding => Code::AmbiguousPath,
     };
-    Refusal::new(code, &error.to_string(), "send the plain form of the path")
+    let remedy = match error {
+        PathError::Slash => {
+            "send the plain form of the path; where such a slash is part of a name, have \
+             encoded_slash = \"segment\" added to the service that allows it"
+        }
+        PathError::EdgeSlash
+        | PathError::Backslash
+        | PathError::NotOriginForm
+        | PathError::TooLong
+        | PathError::Fragment
+        | PathError::DotSegment
+        | PathError::Control
+        | PathError::NotUtf8
+        | PathError::BadEscape
+        | PathError::DoubleEncoding => "send the plain form of the path",
+    };
+    Refusal::new(code, &error.to_string(), remedy)
 }
 
 #[cfg(test)]

@@ -8,7 +8,8 @@ use serde::Serialize;
 use crate::authority::Scheme;
 use crate::caps::Caps;
 use crate::credential::CredentialName;
-use crate::pattern::{Case, Entry, HostPattern, RefGlob};
+use crate::path::{Slashes, Target};
+use crate::pattern::{Case, Entry, HostPattern, Method, RefGlob};
 use crate::permit::{Reach, RuleId};
 
 /// Where a service leads.
@@ -51,6 +52,9 @@ pub struct ServiceView {
     pub trailers: bool,
     /// The protocols that a connection may be upgraded to.
     pub upgrade: Vec<String>,
+    /// What an encoded slash in a path is, where one is opened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoded_slash: Option<&'static str>,
     /// The most bytes of a request's body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_request_bytes: Option<u64>,
@@ -73,6 +77,9 @@ pub(crate) enum Kind {
     Board,
 }
 
+/// What `encoded_slash` can say to open one.
+pub(crate) const SEGMENT: &str = "segment";
+
 /// The protocol that `upgrade` can name.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
@@ -87,6 +94,8 @@ pub(crate) struct Service {
     pub(crate) credential: Option<CredentialName>,
     /// How `allow` and `push` compare letters; `deny` always ignores case.
     pub(crate) case: Case,
+    /// What an encoded slash in a path is to `allow`.
+    pub(crate) slashes: Slashes,
     pub(crate) allow: Vec<Entry>,
     pub(crate) deny: Vec<Entry>,
     /// Requests whose body is a push to be judged by `refs`.
@@ -126,6 +135,33 @@ impl Service {
         !self.allow.is_empty() || !self.push.is_empty()
     }
 
+    /// Whether `allow` reads the target at all: an encoded slash only where the service opens it.
+    pub(crate) fn reads(&self, target: &Target<'_>) -> bool {
+        self.slashes == Slashes::Segment || !target.has_encoded_slash()
+    }
+
+    /// The entries of `allow` that cover the target, whatever the method.
+    pub(crate) fn covering(&self, target: &Target<'_>) -> impl Iterator<Item = &Entry> {
+        let reads = self.reads(target);
+        self.allow
+            .iter()
+            .filter(move |entry| reads && entry.covers_target(target, self.case))
+    }
+
+    /// Whether an entry of `allow` covers the request.
+    pub(crate) fn allows(&self, method: Method, target: &Target<'_>) -> bool {
+        self.covering(target)
+            .any(|entry| entry.covers_method(method))
+    }
+
+    /// Whether `refs` judges the request as a push. Git sends no encoded slash, so one with it is
+    /// none that `push` covers.
+    pub(crate) fn judges(&self, method: Method, target: &Target<'_>) -> bool {
+        let covers =
+            |entry: &Entry| entry.covers_method(method) && entry.covers_target(target, self.case);
+        !target.has_encoded_slash() && self.push.iter().any(covers)
+    }
+
     /// For people.
     pub(crate) fn view(&self) -> ServiceView {
         let lines = |entries: &[Entry]| entries.iter().map(ToString::to_string).collect();
@@ -152,6 +188,10 @@ impl Service {
                 .then(|| WEBSOCKET.to_owned())
                 .into_iter()
                 .collect(),
+            encoded_slash: match self.slashes {
+                Slashes::Segment => Some(SEGMENT),
+                Slashes::Refused => None,
+            },
             max_request_bytes: self.caps.request_bytes,
             max_response_bytes: self.caps.response_bytes,
             max_seconds: self.caps.seconds,

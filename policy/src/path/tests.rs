@@ -27,7 +27,7 @@ fn path_cases() {
         ("PTH-02 control", "/a/%2ehidden", ok("/a/.hidden")),
         ("PTH-03", "/a%2fb", Err(Slash)),
         ("PTH-03 upper", "/a%2Fb", Err(Slash)),
-        ("PTH-03 backslash", "/a%5cb", Err(Slash)),
+        ("PTH-03 backslash", "/a%5cb", Err(Backslash)),
         ("PTH-03 control: in a query", "/a?b=%2f%5c", ok("/a")),
         ("PTH-06", "/repos/me/ok;x=/../secret", Err(DotSegment)),
         (
@@ -54,7 +54,7 @@ fn path_cases() {
             Err(DoubleEncoding),
         ),
         ("PTH-08 control: a percent sign", "/100%25", ok("/100%")),
-        ("PTH-09", "/a\\..\\b", Err(Slash)),
+        ("PTH-09", "/a\\..\\b", Err(Backslash)),
         ("PTH-09 nul", "/a%00b", Err(Control)),
         ("PTH-09 crlf", "/a%0d%0ab", Err(Control)),
         ("PTH-09 raw control", "/a\x01b", Err(Control)),
@@ -106,7 +106,7 @@ fn loose_reading_merges_slashes_and_drops_parameters() {
         target.segments().collect::<Vec<_>>(),
         ["", "a;x=1", "", "", "b;c", ""]
     );
-    assert_eq!(target.loose(), ["a", "b"]);
+    assert_eq!(target.loose, ["a", "b"]);
 }
 
 proptest! {
@@ -126,7 +126,7 @@ proptest! {
         if let Ok(target) = Target::parse(&raw) {
             let climbs = |piece: &str| piece == ".." || piece == ".";
             prop_assert!(!target.segments().any(climbs));
-            prop_assert!(!target.loose().iter().any(|piece| climbs(piece)));
+            prop_assert!(!target.loose.iter().any(|piece| climbs(piece)));
             prop_assert!(!target.path().contains('\\'));
         }
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::glob::{Case, Segment, match_segments};
 use super::method::{self, Method};
-use crate::path::{RECEIVE_PACK, Target};
+use crate::path::{ENCODED_SLASH, RECEIVE_PACK, Slashes, Target};
 
 /// One line of `allow`, `deny` or `push`: `METHOD[,METHOD] /glob[?query]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub(crate) struct Entry {
     /// A bit per [`Method`].
     methods: u8,
     segments: Vec<Segment>,
+    /// For a deny list: the segments with every encoded slash taken for a slash, if there is one.
+    split: Option<Vec<Segment>>,
     /// The raw query that must stand there exactly; any query will do when `None`.
     query: Option<String>,
 }
@@ -44,7 +46,7 @@ impl Entry {
             Some((path, query)) => (path, Some(query.to_owned())),
             None => (pattern_text, None),
         };
-        let target = Target::parse(pattern_text)
+        let target = Target::parse_with(pattern_text, Slashes::Segment)
             .map_err(|error| (format!("`{pattern_text}`: {error}"), form()))?;
         if target.path().matches('*').count() != path_text.matches('*').count() {
             let remedy =
@@ -60,6 +62,7 @@ impl Entry {
             pattern_text: pattern_text.to_owned(),
             methods,
             segments,
+            split: None,
             query,
         })
     }
@@ -117,13 +120,36 @@ impl Entry {
     /// Whether a deny entry hits. Denying reads a path as widely as an upstream might: letter case,
     /// repeated slashes and `;parameters` make no difference.
     pub(crate) fn denies(&self, method: Method, target: &Target<'_>) -> bool {
+        let hits = |segments: &[Segment]| {
+            target
+                .readings()
+                .any(|reading| match_segments(segments, reading, Case::Ignore))
+        };
         self.covers_method(method)
-            && (match_segments(&self.segments, target.literal(), Case::Ignore)
-                || match_segments(&self.segments, target.loose(), Case::Ignore))
+            && (hits(&self.segments) || self.split.as_deref().is_some_and(hits))
     }
 
-    /// The entry for a deny list: empty segments dropped, as [`Target::loose`] drops them.
+    /// Whether the path is written with an encoded slash.
+    pub(crate) fn has_encoded_slash(&self) -> bool {
+        self.segments.iter().any(|segment| match segment {
+            Segment::Many => false,
+            Segment::One(text) => text.contains(ENCODED_SLASH),
+        })
+    }
+
+    /// The entry for a deny list: empty segments dropped, as [`Target::readings`] drops them, and
+    /// encoded slashes read in both ways.
     pub(crate) fn loosened(mut self) -> Self {
+        self.split = self.has_encoded_slash().then(|| {
+            let parts = |segment: &Segment| match segment {
+                Segment::Many => vec![Segment::Many],
+                Segment::One(text) => {
+                    let part = |part: &str| Segment::One(part.to_owned());
+                    text.split(ENCODED_SLASH).map(part).collect()
+                }
+            };
+            self.segments.iter().flat_map(parts).collect()
+        });
         self.segments.retain(|segment| match segment {
             Segment::Many => true,
             Segment::One(text) => !text.is_empty(),

@@ -5,6 +5,7 @@ use super::*;
 mod git;
 mod http;
 mod properties;
+mod slashes;
 
 /// What was decided, in a form that can be compared and printed.
 #[derive(Debug, Clone, PartialEq, Eq)]

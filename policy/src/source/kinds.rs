@@ -6,12 +6,13 @@ mod lines;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use self::lines::{allow, deny, parse_entries, push, refs};
+use self::lines::{allow, check_slashes, deny, encoded_slash, parse_entries, push, refs};
 use super::document::{Field, Problems, Table, did_you_mean};
 use super::reach::{self, Defaults};
 use crate::authority::Scheme;
 use crate::caps::{Caps, MOST_BYTES, MOST_SECONDS};
 use crate::credential::CredentialName;
+use crate::path::Slashes;
 use crate::pattern::{Case, Entry, RefGlob};
 use crate::permit::RuleId;
 use crate::service::{Features, Kind, Service, WEBSOCKET};
@@ -44,12 +45,13 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "push",
                 "refs",
                 "ignore_case",
+                "encoded_slash",
                 "trailers",
                 "upgrade",
             ],
         ),
         Kind::Github => (NETWORK, &["repos", "git", "refs"]),
-        Kind::Proxmox => (NETWORK, &["allow"]),
+        Kind::Proxmox => (NETWORK, &["allow", "encoded_slash"]),
         Kind::Board => (&[], &["allow"]),
     }
 }
@@ -61,13 +63,26 @@ pub(super) fn keys(kind: Kind) -> impl Iterator<Item = &'static str> + Clone {
 }
 
 /// What a kind says about requests.
-#[derive(Default)]
 struct Rules {
     allow: Vec<Entry>,
     push: Vec<Entry>,
     refs: Vec<RefGlob>,
     ignore_case: bool,
+    slashes: Slashes,
     features: Features,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            allow: Vec::new(),
+            push: Vec::new(),
+            refs: Vec::new(),
+            ignore_case: false,
+            slashes: Slashes::Refused,
+            features: Features::default(),
+        }
+    }
 }
 
 /// Reads one service. The flag says whether the file gave it an id. `None` when it cannot be
@@ -102,6 +117,7 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         reach: Arc::new(reach),
         credential: credential.as_ref().map(|field| field.value.clone()),
         case,
+        slashes: rules.slashes,
         allow: rules.allow,
         deny,
         push: rules.push,
@@ -227,7 +243,8 @@ fn caps(table: &mut Table<'_>, problems: &mut Problems) -> Caps {
 }
 
 fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
-    let allow = allow(table, problems);
+    let slashes = encoded_slash(table, problems);
+    let allow = allow(table, slashes, problems);
     let push_place = table.place.key("push");
     let push = push(table, problems);
     let refs = refs(table, problems);
@@ -252,6 +269,7 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
         push: push.unwrap_or_default(),
         refs: refs.map(|field| field.value).unwrap_or_default(),
         ignore_case,
+        slashes,
         features: features(table, problems),
     }
 }
@@ -289,6 +307,7 @@ fn features(table: &mut Table<'_>, problems: &mut Problems) -> Features {
 }
 
 fn proxmox(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
+    let slashes = encoded_slash(table, problems);
     let Some(lines) = table.strings("allow", problems) else {
         problems.add(
             &table.place.key("allow"),
@@ -298,6 +317,7 @@ fn proxmox(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
         return Rules::default();
     };
     let allow = parse_entries(lines, problems, |entry| {
+        check_slashes(entry, slashes)?;
         if entry.starts_with(&["api2", "json"]) {
             return Ok(());
         }
@@ -307,12 +327,13 @@ fn proxmox(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     });
     Rules {
         allow,
+        slashes,
         ..Rules::default()
     }
 }
 
 fn board(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
-    let allow = allow(table, problems);
+    let allow = allow(table, Slashes::Refused, problems);
     let allow = allow.unwrap_or_else(|| Entry::parse("* /api/**").into_iter().collect());
     Rules {
         allow,
@@ -367,6 +388,12 @@ fn refuse_inactive(
             &table.place,
             String::from("a service that only denies opens neither trailers nor an upgrade"),
             String::from("remove trailers and upgrade, or add `allow`"),
+        );
+    } else if service.slashes != Slashes::Refused {
+        problems.add(
+            &table.place.key("encoded_slash"),
+            String::from("a service that only denies opens no encoded slash"),
+            String::from("remove `encoded_slash`, or add `allow`; `deny` reads both ways anyway"),
         );
     } else if let Some((key, _)) = service.caps.keys().next() {
         problems.add(

@@ -8,12 +8,10 @@ use base64::engine::general_purpose::STANDARD;
 use super::document::{Field, Problems, Table, did_you_mean};
 use crate::address;
 use crate::authority::{Host, Scheme};
+use crate::metadata;
 use crate::pattern::HostPattern;
 use crate::permit::{Reach, SpkiPin, UpstreamTls};
 use crate::service::{Destination, Kind};
-
-/// Names that lead to a cloud's metadata service.
-const METADATA_NAMES: &[&str] = &["metadata.google.internal", "metadata.goog", "instance-data"];
 
 /// What a kind assumes when a key is missing.
 pub(super) struct Defaults {
@@ -326,7 +324,7 @@ fn refuse_metadata(field: &Field<HostPattern>, problems: &mut Problems) {
     let bad = match &field.value {
         HostPattern::Exact(Host::V4(v4)) => address::is_forbidden(IpAddr::V4(*v4)),
         HostPattern::Exact(Host::V6(v6)) => address::is_forbidden(IpAddr::V6(*v6)),
-        HostPattern::Exact(Host::Name(name)) => METADATA_NAMES.contains(&name.as_str()),
+        HostPattern::Exact(Host::Name(name)) => metadata::is_name(name.as_str()),
         HostPattern::Below(_) => false,
     };
     if bad {

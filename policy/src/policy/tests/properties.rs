@@ -23,6 +23,7 @@ const ALLOW: &[&str] = &[
     "POST /o/**",
     "DELETE /**/y",
     "GET /x?q=1",
+    "GET /*",
 ];
 const DENY: &[&str] = &["* /x/y", "GET /x/**", "POST /**", "* /o/r.git/**"];
 const REFS: &[&str] = &["refs/heads/a/*", "refs/heads/b", "refs/tags/*"];
@@ -46,6 +47,9 @@ const TARGETS: &[&str] = &[
     "/x/y/",
     "/x/z",
     "/%78/y",
+    "/x%2Fy",
+    "/x/a%2fy",
+    "/o%2fr.git/git-receive-pack",
     "/x/../y",
     "/y",
     "/o/r.git/info/refs?service=git-upload-pack",
@@ -74,9 +78,10 @@ fn http_service() -> impl Strategy<Value = String> {
         select(vec!["", "", "credential = \"one\"\n", "credential = \"two\"\n"]),
         any::<bool>(),
         select(vec!["", "port = 8443\n"]),
+        select(vec!["", "encoded_slash = \"segment\"\n"]),
     )
-        .prop_filter_map("inactive", |(host, allow, deny, credential, push, port)| {
-            if allow.is_empty() && !push && (deny.is_empty() || !credential.is_empty()) {
+        .prop_filter_map("inactive", |(host, allow, deny, credential, push, port, slash)| {
+            if allow.is_empty() && !push && (deny.is_empty() || !(credential.is_empty() && slash.is_empty())) {
                 return None;
             }
             let push = if push {
@@ -86,7 +91,7 @@ fn http_service() -> impl Strategy<Value = String> {
             };
             let (allow, deny) = (list("allow", &allow), list("deny", &deny));
             Some(format!(
-                "[[service]]\nkind = \"http\"\nhost = \"{host}\"\n{port}{credential}{allow}{deny}{push}"
+                "[[service]]\nkind = \"http\"\nhost = \"{host}\"\n{port}{slash}{credential}{allow}{deny}{push}"
             ))
         })
 }
@@ -198,6 +203,29 @@ fn glob(pattern: &[&str], path: &[&str], fold: bool) -> bool {
     }
 }
 
+/// [`covers`] for a line that allows: an encoded slash is a character where the service opens it,
+/// and a reason to refuse elsewhere and in a push.
+fn allows(service: &ServiceView, lines: &[String], method: &str, target: &str) -> bool {
+    let fold = service.kind == "github";
+    let slash = target.to_lowercase().contains("%2f");
+    let reads = !slash || (service.encoded_slash.is_some() && lines != service.push);
+    reads
+        && lines
+            .iter()
+            .any(|line| covers(line, method, &encoded(target, "\u{1}"), fold))
+}
+
+/// [`covers`] for a line that denies: an encoded slash is a character, and a slash.
+fn denies(line: &str, method: &str, target: &str) -> bool {
+    ["\u{1}", "/"]
+        .iter()
+        .any(|slash| covers(line, method, &encoded(target, slash), true))
+}
+
+fn encoded(target: &str, slash: &str) -> String {
+    target.replace("%2f", slash).replace("%2F", slash)
+}
+
 /// Whether a line covers a request, read by brute force from the line's text.
 fn covers(line: &str, method: &str, target: &str, fold: bool) -> bool {
     let (methods, pattern) = line.split_once(' ').unwrap();
@@ -279,9 +307,8 @@ proptest! {
             let here: Vec<&ServiceView> =
                 policy.services().iter().filter(|service| leads_to(service, scheme, host)).collect();
             let service = here.iter().find(|service| service.id.as_str() == rule).unwrap();
-            let fold = service.kind == "github";
-            let allowed = service.allow.iter().any(|line| covers(line, method, target, fold));
-            let judged = service.push.iter().any(|line| covers(line, method, target, fold));
+            let allowed = allows(service, &service.allow, method, target);
+            let judged = allows(service, &service.push, method, target);
             prop_assert!(allowed || judged, "{:?}", request);
             if judged {
                 let Facts::Push(updates) = facts else { panic!("permitted without facts") };
@@ -298,14 +325,13 @@ proptest! {
             prop_assert_eq!(service.kind == "board", run_token);
             // Only one credential could have been meant.
             for other in here.iter().filter(|other| other.credential.is_some() && !judged) {
-                let fold = other.kind == "github";
-                if other.allow.iter().any(|line| covers(line, method, target, fold)) {
+                if allows(other, &other.allow, method, target) {
                     prop_assert_eq!(other.credential.as_ref().map(ToString::to_string), credential.clone());
                 }
             }
             for service in here {
                 for line in &service.deny {
-                    prop_assert!(!covers(line, method, target, true), "{line} {:?}", request);
+                    prop_assert!(!denies(line, method, target), "{line} {:?}", request);
                 }
             }
             // The iterator that the gate checks its bindings with knows of this injection.
@@ -337,7 +363,7 @@ proptest! {
             let outcome = put(&after, request);
             if outcome.permits() {
                 prop_assert!(put(&before, request).permits());
-                let hit = *scheme == "https" && *host != "example.com" && covers(deny, method, target, true);
+                let hit = *scheme == "https" && *host != "example.com" && denies(deny, method, target);
                 prop_assert!(!hit, "{:?}", request);
             }
         }

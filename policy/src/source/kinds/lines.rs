@@ -1,7 +1,37 @@
 //! Lists of entries and refs, each line a problem of its own when it is wrong.
 
+use crate::path::Slashes;
 use crate::pattern::{Entry, RefGlob};
-use crate::source::document::{Field, Problems, Table};
+use crate::service::SEGMENT;
+use crate::source::document::{Field, Problems, Table, did_you_mean};
+
+/// Reads `encoded_slash`.
+pub(super) fn encoded_slash(table: &mut Table<'_>, problems: &mut Problems) -> Slashes {
+    let Some(field) = table.string("encoded_slash", problems) else {
+        return Slashes::Refused;
+    };
+    if field.value != SEGMENT {
+        problems.add(
+            &field.place,
+            format!("`{}` is not what an encoded slash can be", field.value),
+            did_you_mean(&field.value, std::iter::once(SEGMENT)),
+        );
+    }
+    // Taken for opened even so: a wrong word is one problem, not one for each line of `allow`.
+    Slashes::Segment
+}
+
+/// Whether a line of `allow` writes an encoded slash only where the service opens it.
+pub(super) fn check_slashes(entry: &Entry, slashes: Slashes) -> Result<(), (String, String)> {
+    if slashes == Slashes::Segment || !entry.has_encoded_slash() {
+        return Ok(());
+    }
+    let remedy = String::from("add `encoded_slash = \"segment\"` to the service");
+    Err((
+        format!("`{entry}` has an encoded slash, which the service does not open"),
+        remedy,
+    ))
+}
 
 /// Reads `deny`.
 pub(super) fn deny(table: &mut Table<'_>, problems: &mut Problems) -> Vec<Entry> {
@@ -20,10 +50,15 @@ pub(super) fn deny(table: &mut Table<'_>, problems: &mut Problems) -> Vec<Entry>
 }
 
 /// Reads `allow`.
-pub(super) fn allow(table: &mut Table<'_>, problems: &mut Problems) -> Option<Vec<Entry>> {
+pub(super) fn allow(
+    table: &mut Table<'_>,
+    slashes: Slashes,
+    problems: &mut Problems,
+) -> Option<Vec<Entry>> {
     let lines = table.strings("allow", problems)?;
     refuse_empty(&lines, problems);
     Some(parse_entries(lines, problems, |entry| {
+        check_slashes(entry, slashes)?;
         if !entry.names_a_push() {
             return Ok(());
         }
@@ -36,7 +71,13 @@ pub(super) fn allow(table: &mut Table<'_>, problems: &mut Problems) -> Option<Ve
 pub(super) fn push(table: &mut Table<'_>, problems: &mut Problems) -> Option<Vec<Entry>> {
     let lines = table.strings("push", problems)?;
     refuse_empty(&lines, problems);
-    Some(parse_entries(lines, problems, |_| Ok(())))
+    Some(parse_entries(lines, problems, |entry| {
+        if !entry.has_encoded_slash() {
+            return Ok(());
+        }
+        let remedy = String::from("write it with slashes; git sends no encoded ones");
+        Err((format!("`{entry}` has an encoded slash"), remedy))
+    }))
 }
 
 /// Reads `refs`.

@@ -1,15 +1,17 @@
 //! Targets of requests.
 
-use policy::path::Target;
+use policy::path::{Slashes, Target};
 
 /// What is taken can be read in one way only, once decoded and even when decoded again.
 pub(crate) fn check(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else {
         return;
     };
+    opened(text);
     let Ok(target) = Target::parse(text) else {
         return;
     };
+    assert!(!target.has_encoded_slash());
     let path = target.path();
     assert!(path.starts_with('/') && !path.contains('\\') && !path.chars().any(char::is_control));
     let segments: Vec<&str> = target.segments().collect();
@@ -47,4 +49,31 @@ pub(crate) fn check(bytes: &[u8]) {
     }
     let shown = policy::record::redact_target(text);
     assert!(shown.len() <= 2048 + 16 && shown.bytes().all(|byte| byte.is_ascii_graphic()));
+}
+
+/// With encoded slashes opened, nothing else is: whoever takes them for slashes resolves nothing,
+/// and what has none is read as ever.
+fn opened(text: &str) {
+    let opened = Target::parse_with(text, Slashes::Segment);
+    let raw_path = text.split('?').next().unwrap_or(text).to_ascii_lowercase();
+    let Ok(target) = opened.as_ref() else {
+        assert!(Target::parse(text).is_err());
+        return;
+    };
+    assert_eq!(target.has_encoded_slash(), raw_path.contains("%2f"));
+    if !target.has_encoded_slash() {
+        assert_eq!(Target::parse(text), opened);
+        return;
+    }
+    assert!(Target::parse(text).is_err());
+    assert_eq!(target.segments().count(), raw_path.matches('/').count());
+    for segment in target.segments().filter(|segment| segment.contains('\0')) {
+        for part in segment.split('\0') {
+            let bare = part.split(';').next().unwrap_or(part);
+            assert!(
+                !part.is_empty() && !matches!(bare, "." | ".."),
+                "{segment:?}"
+            );
+        }
+    }
 }
