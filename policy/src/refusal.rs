@@ -95,6 +95,8 @@ codes! {
     RequestTooLarge = "request_too_large", 413;
     /// Upgrade, trailers, or another protocol feature that no rule opens.
     FeatureRefused = "feature_refused", 403;
+    /// The request's `Expect` is none that can be met.
+    ExpectationRefused = "expectation_refused", 417;
     /// The client did not finish its request in time.
     ClientTimeout = "client_timeout", 408;
     /// The gate does not know who is asking.

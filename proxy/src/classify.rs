@@ -171,12 +171,35 @@ pub fn upgrade(parts: &Parts, scheme: Scheme) -> Result<bool, Refusal> {
     }
 }
 
-/// Whether an `Upgrade` begins like one to WebSocket, whatever else is wrong with it.
-pub fn names_websocket(headers: &HeaderMap) -> bool {
-    headers.get_all(header::UPGRADE).iter().any(|value| {
+/// Whether a request asks to leave HTTP: whoever sends it may already have sent something else behind
+/// it, so that its connection serves no other request once it is refused. An `Upgrade` counts that
+/// begins like one to WebSocket, whatever else is wrong with it.
+pub fn leaves_http(method: &Method, headers: &HeaderMap) -> bool {
+    let names_websocket = headers.get_all(header::UPGRADE).iter().any(|value| {
         let start = value.as_bytes().get(..9).unwrap_or_default();
         start.eq_ignore_ascii_case(b"websocket")
-    })
+    });
+    names_websocket || *method == Method::CONNECT
+}
+
+/// Whether the sender of a request waits to be told that its body is wanted (RFC 9110, 10.1.1). In
+/// HTTP/1.0 that has no meaning.
+///
+/// # Errors
+/// It expects something else, which nobody here can promise.
+pub fn waits_for_continue(parts: &Parts) -> Result<bool, Refusal> {
+    let mut expected = parts.headers.get_all(header::EXPECT).iter();
+    match (expected.next(), expected.next()) {
+        (None, _) => Ok(false),
+        (Some(only), None) if only.as_bytes().eq_ignore_ascii_case(b"100-continue") => {
+            Ok(parts.version != Version::HTTP_10)
+        }
+        _ => Err(Refusal::new(
+            Code::ExpectationRefused,
+            "the request expects something else than `100-continue`",
+            "send it without Expect",
+        )),
+    }
 }
 
 /// Methods that no rule can open: TRACE would echo the injected credential, and there is no tunnel

@@ -74,13 +74,13 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
     let (mut parts, mut body) = request.into_parts();
     let mut known = Known::default();
     let judged = judge(channel, &parts, &mut body, &mut known).await;
+    let mut expected = parts.headers.get_all(header::EXPECT).iter();
     let (shape, expects, http2) = (
         Shape::of(&parts.headers),
-        parts.headers.contains_key(header::EXPECT),
+        expected.any(|one| one.as_bytes().eq_ignore_ascii_case(b"100-continue")),
         parts.version == Version::HTTP_2,
     );
-    // Behind a request for a WebSocket the watcher does not follow the connection any more.
-    let unfollowed = classify::names_websocket(&parts.headers);
+    let leaves = classify::leaves_http(&parts.method, &parts.headers);
     let mut response = match judged {
         Ok(allowed) => {
             let upgrade = parts.extensions.remove::<OnUpgrade>();
@@ -114,13 +114,15 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             if !http2 && (!expects || shown) {
                 drain(&mut body).await;
             }
-            if !http2 && (channel.framing.is_raised() || !body.is_end_stream()) {
+            let upgrades = parts.headers.contains_key(header::UPGRADE);
+            if !http2 && (channel.framing.is_raised() || !body.is_end_stream() || upgrades) {
                 close(&mut response);
             }
             response
         }
     };
-    if unfollowed && response.status() != StatusCode::SWITCHING_PROTOCOLS && !http2 {
+    // What its client may have sent behind a request to leave HTTP already is no request.
+    if leaves && response.status() != StatusCode::SWITCHING_PROTOCOLS && !http2 {
         close(&mut response);
     }
     response
@@ -190,7 +192,9 @@ async fn carry(
     line.facts = permit.facts_summary().cloned();
     let trailers = permit.opens_trailers();
     // Where nothing of the body has been read, its sender is told to go on by the upstream.
-    if prefix.is_none() && !body.is_end_stream() && parts.headers.contains_key(header::EXPECT) {
+    // HTTP/2 has no way to tell it here: `judge` has waited for it.
+    let waits = classify::waits_for_continue(&parts)?;
+    if prefix.is_none() && !body.is_end_stream() && waits && parts.version == Version::HTTP_11 {
         meter.hold();
     }
     let body = RequestBody::new(prefix, body, trailers, &meter)

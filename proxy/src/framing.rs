@@ -14,10 +14,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
+use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use policy::{Code, Refusal};
 use tokio::io::{AsyncRead, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep};
 
 use self::heads::Heads;
 use crate::delegate::delegate_write;
@@ -27,6 +29,9 @@ pub const UNREADABLE: &str = "/.portcullis-unreadable";
 
 const STAND_IN: &[u8] =
     b"GET /.portcullis-unreadable HTTP/1.1\r\nHost: unreadable.invalid\r\nConnection: close\r\n\r\n";
+
+/// Read ahead of the answer that decides whether it is HTTP.
+const READ_AHEAD: usize = 64 * 1024;
 
 /// Thrown away behind a head that cannot be read, so that closing does not reset the answer away.
 const THROWN_AWAY: usize = 256 * 1024;
@@ -40,6 +45,8 @@ pub enum Fault {
     Malformed(&'static str),
     /// It has too many bytes or fields.
     TooLarge(&'static str),
+    /// It was begun and not finished in time.
+    Late,
 }
 
 impl Fault {
@@ -60,6 +67,11 @@ impl Fault {
                 Code::HeadTooLarge,
                 &format!("the request's head has too many {what}"),
                 "send fewer and shorter fields, or a shorter target",
+            ),
+            Self::Late => Refusal::new(
+                Code::ClientTimeout,
+                "the request's head did not arrive in time",
+                "send the request's head without a pause",
             ),
         }
     }
@@ -82,7 +94,10 @@ pub struct Flag(Arc<Shared>);
 struct Shared {
     fault: OnceLock<Fault>,
     exchanges: AtomicUsize,
-    ended: AtomicBool,
+    /// Whether the reader waits for the exchanges to be over.
+    waits: AtomicBool,
+    /// Whether the gate has left HTTP on this connection.
+    switched: AtomicBool,
     reader: Mutex<Option<Waker>>,
 }
 
@@ -99,7 +114,7 @@ impl Drop for Exchanging {
             .0
             .exchanges
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
-        if self.0.ended.load(Ordering::Acquire) {
+        if self.0.waits.load(Ordering::Acquire) {
             let mut reader = self.0.reader.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(reader) = reader.take() {
                 reader.wake();
@@ -124,6 +139,16 @@ impl Flag {
         Exchanging(Arc::clone(&self.0))
     }
 
+    /// The exchange that is on leaves HTTP; to be said before it is over. What comes next on the
+    /// connection is followed no more.
+    pub fn switch(&self) {
+        self.0.switched.store(true, Ordering::Release);
+    }
+
+    fn is_switched(&self) -> bool {
+        self.0.switched.load(Ordering::Acquire)
+    }
+
     fn begin(&self, exchanges: usize) {
         self.0.exchanges.fetch_add(exchanges, Ordering::AcqRel);
     }
@@ -133,12 +158,17 @@ impl Flag {
         let _ = self.0.fault.set(fault);
     }
 
-    /// Whether the end must wait, in which case the reader is woken when it need not any more.
-    fn keeps_the_end_from(&self, context: &Context<'_>) -> bool {
-        self.0.ended.store(true, Ordering::Release);
+    /// Whether an exchange is on.
+    fn is_busy(&self) -> bool {
+        self.0.exchanges.load(Ordering::Acquire) != 0
+    }
+
+    /// Whether the reader must wait for an exchange, in which case it is woken when one is over.
+    fn keeps_waiting(&self, context: &Context<'_>) -> bool {
+        self.0.waits.store(true, Ordering::Release);
         let mut reader = self.0.reader.lock().unwrap_or_else(PoisonError::into_inner);
         // Looked at with the lock held, so that an exchange which ends now finds the waker.
-        if self.0.exchanges.load(Ordering::Acquire) == 0 {
+        if !self.is_busy() {
             return false;
         }
         *reader = Some(context.waker().clone());
@@ -181,7 +211,18 @@ pub struct Watched<IO> {
     held: BytesMut,
     /// What may pass and has not been asked for.
     out: BytesMut,
+    /// Whether the stream has ended while an answer was waited for.
+    ended: bool,
     over: bool,
+    clock: Option<Clock>,
+}
+
+/// How long a head may take.
+#[derive(Debug)]
+struct Clock {
+    patience: Duration,
+    runs: bool,
+    alarm: Pin<Box<Sleep>>,
 }
 
 impl<IO> Watched<IO> {
@@ -195,9 +236,22 @@ impl<IO> Watched<IO> {
             flag: flag.clone(),
             held: BytesMut::new(),
             out: BytesMut::new(),
+            ended: false,
             over: false,
+            clock: None,
         };
         (watched, flag)
+    }
+
+    /// Gives a head so long, from the last answer or the beginning to its end.
+    #[must_use]
+    pub fn patient(mut self, patience: Duration) -> Self {
+        self.clock = Some(Clock {
+            patience,
+            runs: false,
+            alarm: Box::pin(sleep(patience)),
+        });
+        self
     }
 
     /// The stream itself, once its heads no longer matter, and what was read of it and not passed.
@@ -229,6 +283,48 @@ impl<IO: AsyncRead + Unpin> Watched<IO> {
         if let Some(fault) = self.heads.fault() {
             self.flag.raise(fault);
             self.held = BytesMut::new();
+        }
+    }
+
+    /// Whether the head that is waited for does not come in time.
+    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
+        let waits = self.heads.is_in_head() && !self.flag.is_busy();
+        let Some(clock) = &mut self.clock else {
+            return false;
+        };
+        if waits && !clock.runs {
+            let end = Instant::now() + clock.patience;
+            clock.alarm.as_mut().reset(end);
+        }
+        clock.runs = waits;
+        waits && clock.alarm.as_mut().poll(context).is_ready()
+    }
+
+    /// Waits for the answer to a request to leave HTTP, and reads ahead meanwhile: who sends bytes
+    /// behind such a request decides nothing by it.
+    fn wait_at_fork(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let waits = !self.flag.is_switched() && self.flag.keeps_waiting(context);
+            // Looked at again: the exchange may have switched and ended in between.
+            if self.flag.is_switched() || !waits {
+                self.heads.leave_fork(self.flag.is_switched());
+                let before = buffer.filled().len();
+                self.judge(buffer, before);
+                return Poll::Ready(Ok(()));
+            }
+            if self.ended || self.held.len() >= READ_AHEAD {
+                return Poll::Pending;
+            }
+            let before = buffer.filled().len();
+            ready!(Pin::new(&mut self.io).poll_read(context, buffer))?;
+            let new = buffer.filled().get(before..).unwrap_or_default();
+            self.ended = new.is_empty();
+            self.held.extend_from_slice(new);
+            buffer.set_filled(before);
         }
     }
 
@@ -271,7 +367,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
                 return if !this.heads.is_in_head() {
                     let broken = "the framing of the body is ambiguous";
                     Poll::Ready(Err(io::Error::new(io::ErrorKind::InvalidData, broken)))
-                } else if this.flag.keeps_the_end_from(context) {
+                } else if this.flag.keeps_waiting(context) {
                     Poll::Pending
                 } else {
                     Poll::Ready(Ok(()))
@@ -281,11 +377,26 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
                 this.close(context);
                 continue;
             }
+            if this.heads.is_at_fork() {
+                ready!(this.wait_at_fork(context, buffer))?;
+                continue;
+            }
+            if this.is_late(context) {
+                if this.held.is_empty() {
+                    return Poll::Ready(Ok(()));
+                }
+                this.heads.give_up(Fault::Late);
+                this.flag.raise(Fault::Late);
+                this.held = BytesMut::new();
+                continue;
+            }
             let before = buffer.filled().len();
-            ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
+            if !this.ended {
+                ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
+            }
             if buffer.filled().len() == before {
                 let between = this.held.is_empty() && this.heads.is_in_head();
-                if between && this.flag.keeps_the_end_from(context) {
+                if between && this.flag.keeps_waiting(context) {
                     return Poll::Pending;
                 }
                 return Poll::Ready(Ok(()));

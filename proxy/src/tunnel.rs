@@ -128,7 +128,7 @@ async fn outer<IO>(gate: &Arc<Gate>, client: &Arc<Client>, io: IO, pulse: &Pulse
 where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (watched, framing) = Watched::new(io, bounds(gate));
+    let (watched, framing) = watch(gate, io);
     let opened: Arc<Mutex<Option<Authority>>> = Arc::default();
     let service = service_fn(|request| {
         let (gate, client, pulse) = (Arc::clone(gate), Arc::clone(client), pulse.clone());
@@ -187,8 +187,7 @@ async fn enter(
         Ok(Entry::Absolute(authority)) if names::is_own(&authority) => {
             let _exchanging = framing.exchanging();
             let mut response = names::answer(&gate, &client, &parts);
-            // Behind a request for a WebSocket the watcher does not follow the connection any more.
-            if classify::names_websocket(&parts.headers) {
+            if classify::leaves_http(&parts.method, &parts.headers) {
                 exchange::close(&mut response);
             }
             response
@@ -216,11 +215,10 @@ async fn enter(
             };
             note(&gate, &client, &id, &refusal, method, target);
             let mut response = refusal::answer(&refusal, &id, Shape::of(&parts.headers));
-            // Who is asked for a token may show it on this connection; behind a CONNECT and a request
-            // for a WebSocket the watcher does not follow it any more.
-            let unfollowed =
-                parts.method == http::Method::CONNECT || classify::names_websocket(&parts.headers);
-            if refusal.code != Code::TokenMissing || unfollowed {
+            // Who is asked for a token may show it on this connection, unless it may already have sent
+            // something there that is no request.
+            let leaves = classify::leaves_http(&parts.method, &parts.headers);
+            if refusal.code != Code::TokenMissing || leaves {
                 exchange::close(&mut response);
             }
             response
@@ -319,7 +317,7 @@ async fn plain<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (watched, framing) = Watched::new(io, bounds(gate));
+    let (watched, framing) = watch(gate, io);
     let channel = Channel {
         gate: Arc::clone(gate),
         client: Arc::clone(client),
@@ -363,7 +361,7 @@ async fn intercept<IO>(
     let asked = if http2 {
         http2::serve(channel, tls).await
     } else {
-        let (watched, framing) = Watched::new(tls, bounds(gate));
+        let (watched, framing) = watch(gate, tls);
         channel.framing = framing;
         http1(&channel, watched).await
     };
@@ -518,16 +516,20 @@ fn server(gate: &Gate) -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.head_timeout)
+        .header_read_timeout(limits.head_timeout.saturating_mul(2))
         .max_headers(limits.head_headers.saturating_add(1))
         .max_header_size(limits.head_bytes.saturating_mul(2))
         .half_close(false);
     builder
 }
 
-fn bounds(gate: &Gate) -> Bounds {
-    Bounds {
-        bytes: gate.config.limits.head_bytes,
-        fields: gate.config.limits.head_headers,
-    }
+/// Puts the watcher in front of a connection.
+fn watch<IO>(gate: &Gate, io: IO) -> (Watched<IO>, Flag) {
+    let limits = &gate.config.limits;
+    let bounds = Bounds {
+        bytes: limits.head_bytes,
+        fields: limits.head_headers,
+    };
+    let (watched, flag) = Watched::new(io, bounds);
+    (watched.patient(limits.head_timeout), flag)
 }

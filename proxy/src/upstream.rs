@@ -6,6 +6,7 @@ mod alpn;
 mod connection;
 mod dial;
 mod error;
+mod framing;
 mod pool;
 mod resolve;
 mod send;
@@ -125,6 +126,8 @@ enum Use {
         key: Box<Key>,
         pool: Arc<Pool>,
         sent: Arc<Meter>,
+        /// Whether nobody could see the answer's end elsewhere.
+        plain: bool,
     },
     /// A stream of an HTTP/2 connection.
     Stream { _place: Option<Stream> },
@@ -143,7 +146,9 @@ impl Lease {
             key,
             pool,
             sent,
+            plain,
         } = self.use_of
+            && plain
             && sent.is_complete()
         {
             pool.put(*key, *connection);

@@ -23,7 +23,7 @@ pub struct Limits {
     pub lease: Duration,
     /// `head_bytes` (65536): the longest request or response head.
     pub head_bytes: usize,
-    /// `head_headers` (128): the most fields in a head.
+    /// `head_headers` (100): the most fields in a head.
     pub head_headers: usize,
     /// `head_timeout_seconds` (30): from a connection or the last answer to a complete head.
     pub head_timeout: Duration,
@@ -85,7 +85,7 @@ impl Default for Limits {
             runs: 1024,
             lease: Duration::from_secs(3600),
             head_bytes: 64 * 1024,
-            head_headers: 128,
+            head_headers: 100,
             head_timeout: Duration::from_secs(30),
             idle_timeout: Duration::from_secs(300),
             handshake_timeout: Duration::from_secs(10),

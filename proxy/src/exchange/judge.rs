@@ -2,6 +2,7 @@
 //! here resolves, dials or sends.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
@@ -20,6 +21,9 @@ use crate::gate::Admission;
 use crate::inject::Injection;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
 use crate::policies::LoadedPolicy;
+
+/// How long a body is waited for over HTTP/2 that its sender keeps back. curl waits for a second.
+const UNASKED_FOR: Duration = Duration::from_secs(3);
 
 /// The whole body of git's probe before a large push.
 const PROBE: &[u8] = b"0000";
@@ -92,6 +96,12 @@ pub(super) async fn judge(
         match policy.policy.decide(&route, &request, &facts) {
             Decision::Permit(permit) => {
                 features(&permit, parts, websocket)?;
+                let waits = classify::waits_for_continue(parts)?;
+                let http2 = parts.version == http::Version::HTTP_2;
+                if waits && http2 && prefix.is_none() && !body.is_end_stream() {
+                    prefix = Some(begun(body).await?);
+                    continue;
+                }
                 let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
                 let meter = channel.live.meter();
                 let going = channel
@@ -157,6 +167,21 @@ fn size(channel: &Channel, parts: &Parts) -> Result<(), Refusal> {
         return Err(Fault::TooLarge("bytes").refusal());
     }
     Ok(())
+}
+
+/// The first bytes of a body whose sender waits for a word that the library behind hyper cannot send
+/// over HTTP/2. Most do not wait for long.
+async fn begun(body: &mut Incoming) -> Result<Bytes, Refusal> {
+    match timeout(UNASKED_FOR, body.frame()).await {
+        Ok(Some(Ok(frame))) => Ok(frame.into_data().unwrap_or_default()),
+        Ok(Some(Err(_))) => Err(malformed("the body broke off")),
+        Ok(None) => Ok(Bytes::new()),
+        Err(_) => Err(Refusal::new(
+            Code::ExpectationRefused,
+            "over HTTP/2 nobody is told to go on with a body",
+            "send the request without `Expect: 100-continue`",
+        )),
+    }
 }
 
 /// A body that states its length is refused before anything of it leaves.

@@ -79,6 +79,7 @@ pub(super) fn switch(
     head.headers.insert(header::UPGRADE, websocket);
     head.headers
         .insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    channel.framing.switch();
     ending.answered(StatusCode::SWITCHING_PROTOCOLS, answer.lease.address());
     let socket = Socket {
         client,

@@ -4,10 +4,11 @@
 //! nothing, faster than any client has reason to. It also sees which requests the library has
 //! refused on its own, so that they can be put on record.
 
+use std::collections::HashMap;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,9 @@ const SETTINGS_WEIGHT: u32 = 20;
 const MOST_INTERIM: u32 = 16;
 /// Codes with which the library refuses one request.
 const PROTOCOL_ERROR: u32 = 1;
+const REFUSED_STREAM: u32 = 7;
+/// Streams on which something is counted at once; more are not open.
+const MOST_COUNTED: usize = 4096;
 
 /// What one second may bring.
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +63,9 @@ pub struct Rates {
 pub struct Alarm {
     flood: OnceLock<&'static str>,
     refused: AtomicU32,
+    crowded: AtomicU32,
+    /// Since when a frame or header block is not finished; a frame of DATA may take its time.
+    unfinished: Mutex<Option<Instant>>,
     bell: Notify,
 }
 
@@ -76,6 +83,19 @@ impl Alarm {
     /// How many requests the library has refused since this was last asked.
     pub fn take_refused(&self) -> u32 {
         self.refused.swap(0, Ordering::AcqRel)
+    }
+
+    /// How many requests were turned away because too many were open, since this was last asked.
+    pub fn take_crowded(&self) -> u32 {
+        self.crowded.swap(0, Ordering::AcqRel)
+    }
+
+    /// Since when the peer has not finished what it began to send, if so.
+    pub fn unfinished(&self) -> Option<Instant> {
+        *self
+            .unfinished
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 
     fn raise(&self, flood: &'static str) {
@@ -101,6 +121,8 @@ pub struct Framed<IO> {
     incoming: Walker,
     outgoing: Walker,
     counts: Counts,
+    /// What the alarm says of it.
+    since: Option<Instant>,
     alarm: Arc<Alarm>,
 }
 
@@ -117,6 +139,7 @@ impl<IO> Framed<IO> {
             incoming: Walker::new(theirs),
             outgoing: Walker::new(ours),
             counts: Counts::new(side, rates),
+            since: None,
             alarm: Arc::clone(&alarm),
         };
         (framed, alarm)
@@ -138,23 +161,43 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Framed<IO> {
         ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
         let (counts, alarm) = (&mut this.counts, &this.alarm);
         let new = buffer.filled().get(before..).unwrap_or_default();
+        let mut finished = false;
         this.incoming.walk(new, |frame| {
             if let Some(flood) = counts.count(&frame) {
                 alarm.raise(flood);
             }
+            finished |= !counts.block_open;
         });
+        let unfinished = counts.block_open || this.incoming.is_amid();
+        if finished || !unfinished || this.since.is_none() {
+            let since = unfinished.then(Instant::now);
+            if since != this.since {
+                this.since = since;
+                *alarm
+                    .unfinished
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner) = since;
+            }
+        }
         Poll::Ready(Ok(()))
     }
 }
 
 impl<IO: AsyncWrite + Unpin> Framed<IO> {
     fn sent(&mut self, bytes: &[u8]) {
-        let alarm = &self.alarm;
+        let (alarm, counts) = (&self.alarm, &mut self.counts);
         self.outgoing.walk(bytes, |frame| {
-            if frame.kind == RST_STREAM && frame.word(0) == PROTOCOL_ERROR {
-                alarm.refused.fetch_add(1, Ordering::AcqRel);
-                alarm.bell.notify_one();
+            if frame.kind != RST_STREAM {
+                return;
             }
+            counts.interim.remove(&frame.stream);
+            let told = match frame.word(0) {
+                PROTOCOL_ERROR => &alarm.refused,
+                REFUSED_STREAM => &alarm.crowded,
+                _ => return,
+            };
+            told.fetch_add(1, Ordering::AcqRel);
+            alarm.bell.notify_one();
         });
     }
 }
@@ -263,6 +306,14 @@ impl Walker {
         }
     }
 
+    /// Whether a frame has begun and not ended. One of DATA carries what its sender may take its time
+    /// for.
+    fn is_amid(&self) -> bool {
+        let [_, _, _, kind, ..] = self.start;
+        let known = self.left > 0 || self.have > 3;
+        (self.left > 0 || self.have > 0) && !(known && kind == DATA)
+    }
+
     fn length(&self) -> usize {
         let [a, b, c, ..] = self.start;
         usize::from(a) << 16 | usize::from(b) << 8 | usize::from(c)
@@ -295,8 +346,10 @@ struct Counts {
     idle: u32,
     block: usize,
     block_since: Instant,
-    /// Header blocks in a row without END_STREAM on one stream: interim answers.
-    interim: (u32, u32),
+    /// Whether the last header block has not ended.
+    block_open: bool,
+    /// Header blocks without END_STREAM, by stream: the answer's head, and interim answers before it.
+    interim: HashMap<u32, u32>,
 }
 
 impl Counts {
@@ -310,12 +363,18 @@ impl Counts {
             idle: 0,
             block: 0,
             block_since: now,
-            interim: (0, 0),
+            block_open: false,
+            interim: HashMap::new(),
         }
     }
 
     /// Counts a frame; what the peer floods the connection with, if it does.
     fn count(&mut self, frame: &Frame) -> Option<&'static str> {
+        let ends = frame.kind == RST_STREAM
+            || (matches!(frame.kind, DATA | HEADERS) && frame.flags & END_STREAM != 0);
+        if ends {
+            self.interim.remove(&frame.stream);
+        }
         let (resets, idle) = match frame.kind {
             RST_STREAM => (1, 0),
             PING | PRIORITY => (0, 1),
@@ -348,13 +407,16 @@ impl Counts {
         if frame.kind == HEADERS {
             self.block = 0;
             self.block_since = now;
-            if self.side == Side::Client {
-                self.interim = match self.interim {
-                    (stream, count) if stream == frame.stream => (stream, count + 1),
-                    _ => (frame.stream, 0),
-                };
-            }
         }
+        self.block_open = frame.flags & END_HEADERS == 0;
+        let heads = match frame.kind {
+            HEADERS if self.side == Side::Client && frame.flags & END_STREAM == 0 => {
+                let heads = self.interim.entry(frame.stream).or_default();
+                *heads += 1;
+                *heads
+            }
+            _ => 0,
+        };
         // An empty CONTINUATION is work as well.
         self.block += frame.length.max(64);
         if self.block > self.rates.block {
@@ -363,7 +425,7 @@ impl Counts {
             && now.duration_since(self.block_since) > self.rates.block_time
         {
             Some("a header block takes too long")
-        } else if self.interim.1 > MOST_INTERIM + 1 {
+        } else if heads > MOST_INTERIM + 1 || self.interim.len() > MOST_COUNTED {
             Some("it sends interim answers without end")
         } else {
             None

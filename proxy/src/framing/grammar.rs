@@ -8,8 +8,8 @@ use super::Fault;
 pub(super) struct Head {
     pub(super) length: u64,
     pub(super) chunked: bool,
-    /// What follows need not be HTTP: behind a CONNECT, or a request for a WebSocket.
-    pub(super) opaque: bool,
+    /// It asks to leave HTTP: a CONNECT, or a request for a WebSocket.
+    pub(super) leaves: bool,
 }
 
 /// hyper's own bounds.
@@ -76,7 +76,7 @@ pub(super) fn read(head: &[u8], most_fields: usize) -> Result<Head, Fault> {
     let request = lines.next().and_then(|line| line.strip_suffix(b"\r"));
     let (connect, newer) = request_line(request.unwrap_or_default())?;
     let mut read = Head {
-        opaque: connect,
+        leaves: connect,
         ..Head::default()
     };
     let mut length = None;
@@ -106,7 +106,7 @@ pub(super) fn read(head: &[u8], most_fields: usize) -> Result<Head, Fault> {
             }
             7 if name.eq_ignore_ascii_case(b"upgrade") => {
                 let websocket = value.get(..9).unwrap_or_default();
-                read.opaque |= newer && websocket.eq_ignore_ascii_case(b"websocket");
+                read.leaves |= newer && websocket.eq_ignore_ascii_case(b"websocket");
             }
             _ => {}
         }
@@ -145,11 +145,9 @@ fn request_line(line: &[u8]) -> Result<(bool, bool), Fault> {
         return Err(Fault::TooLarge("bytes in its target"));
     }
     let plain = target.first() == Some(&b'/') && all(&TARGET, target);
-    // The library behind `Uri` looks at no byte of a fragment.
-    let fragment = target.iter().position(|byte| *byte == b'#');
-    let fragment = fragment.and_then(|at| target.get(at..)).unwrap_or_default();
-    if !fragment.iter().all(u8::is_ascii_graphic) {
-        return Err(Fault::Malformed("the target is not one"));
+    // The library behind `Uri` cuts it off without a look.
+    if !plain && target.contains(&b'#') {
+        return Err(Fault::Malformed("the target has a fragment"));
     }
     if !plain && (target.is_empty() || http::Uri::try_from(target).is_err()) {
         return Err(Fault::Malformed("the target is not one"));

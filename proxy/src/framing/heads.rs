@@ -17,7 +17,9 @@ enum Place {
     ChunkSize,
     ChunkData(u64),
     Trailers(usize),
-    /// Not followed: behind a CONNECT, or a request to leave HTTP.
+    /// Behind a CONNECT, or a request to leave HTTP: what comes next depends on the answer.
+    Fork,
+    /// Not followed: the gate itself has left HTTP.
     Opaque,
 }
 
@@ -57,6 +59,11 @@ impl Heads {
         self.fault
     }
 
+    /// Follows nothing any more, for this reason.
+    pub(super) fn give_up(&mut self, fault: Fault) {
+        self.fault = Some(fault);
+    }
+
     /// How many heads were found good since this was last asked.
     pub(super) fn take_passed(&mut self) -> usize {
         std::mem::take(&mut self.passed)
@@ -71,8 +78,19 @@ impl Heads {
     pub(super) fn is_in_body(&self) -> bool {
         match self.place {
             Place::Body(_) | Place::ChunkSize | Place::ChunkData(_) | Place::Trailers(_) => true,
-            Place::Head | Place::Opaque => false,
+            Place::Head | Place::Fork | Place::Opaque => false,
         }
+    }
+
+    /// Whether the answer must be known before anything more may pass.
+    pub(super) fn is_at_fork(&self) -> bool {
+        self.place == Place::Fork
+    }
+
+    /// Goes on behind the fork: in another protocol if the gate `switched` to it, else with the next
+    /// head.
+    pub(super) fn leave_fork(&mut self, switched: bool) {
+        self.place = if switched { Place::Opaque } else { Place::Head };
     }
 
     /// Follows `bytes` and says how many of them may pass. What may not is the beginning of a head or
@@ -83,6 +101,7 @@ impl Heads {
             let rest = &bytes[at..];
             let step = match self.place {
                 Place::Opaque => rest.len(),
+                Place::Fork => return at,
                 Place::Body(left) => self.skip(rest, left),
                 Place::ChunkData(left) => self.skip(rest, left),
                 Place::Head => match self.head(rest) {
@@ -168,9 +187,10 @@ impl Heads {
         let start = 2 * self.blank;
         let head = bytes.get(start..end).unwrap_or_default();
         match grammar::read(head, self.bounds.fields) {
-            Ok(Head { opaque: true, .. }) => self.place = Place::Opaque,
             Ok(Head { chunked: true, .. }) => self.place = Place::ChunkSize,
             Ok(Head { length, .. }) if length > 0 => self.place = Place::Body(length),
+            // Where a body is stated, it is refused, and is a body.
+            Ok(Head { leaves: true, .. }) => self.place = Place::Fork,
             Ok(_) => {}
             Err(fault) => return self.fail(fault),
         }
@@ -210,6 +230,7 @@ impl Heads {
             | Place::Body(_)
             | Place::ChunkSize
             | Place::ChunkData(_)
+            | Place::Fork
             | Place::Opaque => match grammar::chunk_size(line) {
                 Some(0) => self.place = Place::Trailers(0),
                 // The chunk is followed by its own line end.

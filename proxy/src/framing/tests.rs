@@ -52,19 +52,73 @@ async fn well_framed_requests_pass_unchanged_in_any_slicing() {
     }
 }
 
+/// What passes of `head` and then `behind` when the gate has answered it, by switching or not.
+async fn answered(head: &[u8], behind: &[u8], switches: bool, at_once: bool) -> Vec<u8> {
+    let (mut theirs, ours) = tokio::io::duplex(1 << 20);
+    let (mut watched, flag) = Watched::new(ours, BOUNDS);
+    let mut buffer = [0; 4096];
+    theirs.write_all(head).await.unwrap();
+    if at_once {
+        theirs.write_all(behind).await.unwrap();
+    }
+    let read = watched.read(&mut buffer).await.unwrap();
+    assert_eq!(&buffer[..read], head);
+    assert!(
+        poll_once(watched.read(&mut buffer)).await.is_pending(),
+        "nothing passes before the answer"
+    );
+    if switches {
+        flag.switch();
+    }
+    drop(flag.exchanging());
+    if !at_once {
+        theirs.write_all(behind).await.unwrap();
+    }
+    drop(theirs);
+    let mut seen = Vec::new();
+    let reading = async {
+        loop {
+            match watched.read(&mut buffer).await {
+                Ok(0) | Err(_) => return,
+                Ok(read) => seen.extend_from_slice(&buffer[..read]),
+            }
+            drop(flag.exchanging());
+        }
+    };
+    let patience = std::time::Duration::from_secs(20);
+    tokio::time::timeout(patience, reading).await.unwrap();
+    seen
+}
+
+/// Attack: FRM-25
 #[tokio::test]
-async fn what_follows_a_connect_or_a_request_for_a_websocket_is_not_followed() {
+async fn what_follows_a_request_to_leave_http_is_followed_unless_the_gate_has_left() {
+    let clean = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
+    let both = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n";
+    let long = format!("GET / HTTP/1.1\r\nA: {}\r\n\r\n", "b".repeat(9000));
     for head in [
         "CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nUpgrade: WebSocket\r\n\r\n",
     ] {
-        let mut bytes = head.as_bytes().to_vec();
-        bytes.extend_from_slice(b"\x16\x03\x01\n\n");
-        for step in [1, 1000] {
-            let (seen, fault) = passed(&bytes, step).await;
-            assert_eq!((seen.as_slice(), fault), (bytes.as_slice(), None), "{head}");
+        for at_once in [true, false] {
+            let behind = |bytes: &'static [u8], switches| {
+                answered(head.as_bytes(), bytes, switches, at_once)
+            };
+            let odd = b"\x16\x03\x01\n\n";
+            assert_eq!(behind(odd, true).await, odd, "{head}");
+            assert_eq!(behind(odd, false).await, STAND_IN, "{head}");
+            assert_eq!(behind(both, true).await, both, "{head}");
+            assert_eq!(behind(both, false).await, STAND_IN, "{head}");
+            assert_eq!(behind(clean, false).await, clean, "control: {head}");
+            let seen = answered(head.as_bytes(), long.as_bytes(), false, at_once).await;
+            assert_eq!(seen, STAND_IN, "{head}");
         }
     }
+    let stated =
+        b"CONNECT a:443 HTTP/1.1\r\nHost: a:443\r\nContent-Length: 4\r\n\r\nbodyGET / HTTP/1.1\n";
+    let (seen, fault) = passed(stated, 1000).await;
+    assert!(fault.is_some(), "its body is a body");
+    assert!(seen.ends_with(&[b"body", STAND_IN].concat()));
     let other = b"GET / HTTP/1.1\r\nHost: a\r\nUpgrade: h2c\r\n\r\n\x16\x03\x01\n\n";
     let (_, fault) = passed(other, 1000).await;
     assert!(fault.is_some(), "control: any other upgrade is HTTP still");
@@ -150,6 +204,9 @@ async fn nothing_of_a_bad_head_passes_wherever_it_stands() {
         (b"G(T / HTTP/1.1\r\n\r\n", "method"),
         (b"GET /\x01 HTTP/1.1\r\n\r\n", "target"),
         (b"GET http:// HTTP/1.1\r\n\r\n", "target"),
+        (b"GET /a#b HTTP/1.1\r\n\r\n", "fragment"),
+        (b"GET http://a/#b HTTP/1.1\r\n\r\n", "fragment"),
+        (b"CONNECT a:443# HTTP/1.1\r\n\r\n", "fragment"),
         (b"\x16\x03\x01\x02", "method"),
         (b"\r\n\r\n\r\n\r\n\r\n\r\n", "empty lines"),
         (many.as_bytes(), "fields"),
@@ -200,6 +257,45 @@ async fn a_bad_chunk_breaks_its_body_off_and_is_no_head() {
                 "{chunks:?}"
             );
         }
+    }
+}
+
+/// Attack: RES-01
+#[tokio::test(start_paused = true)]
+async fn a_head_that_is_not_finished_in_time_is_told_and_what_never_began_ends() {
+    let patience = std::time::Duration::from_secs(30);
+    for (begun, expected) in [
+        (&b""[..], &b""[..]),
+        (b"GET / HTTP/1.1\r\nHost: a\r\n", STAND_IN),
+    ] {
+        let (mut theirs, ours) = tokio::io::duplex(1024);
+        let (watched, flag) = Watched::new(ours, BOUNDS);
+        let mut watched = watched.patient(patience);
+        // An exchange that takes longer than a head may is none of its affair.
+        theirs
+            .write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            .await
+            .unwrap();
+        let mut buffer = [0; 1024];
+        assert!(watched.read(&mut buffer).await.unwrap() > 0);
+        let long = tokio::time::timeout(patience * 3, watched.read(&mut buffer));
+        assert!(long.await.is_err(), "control");
+        drop(flag.exchanging());
+        let slow = async {
+            for byte in begun {
+                theirs.write_all(&[*byte]).await.unwrap();
+                tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+            }
+            std::future::pending::<()>().await;
+        };
+        let began = tokio::time::Instant::now();
+        let read = tokio::select! {
+            read = watched.read(&mut buffer) => read.unwrap(),
+            () = slow => unreachable!(),
+        };
+        assert_eq!(&buffer[..read], expected);
+        assert_eq!(flag.fault(), (read > 0).then_some(Fault::Late));
+        assert!(began.elapsed() >= patience);
     }
 }
 

@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
 
 use super::note;
 use crate::exchange::{self, Channel};
-use crate::framing::frames::{Framed, Rates, Side};
+use crate::framing::frames::{Alarm, Framed, Rates, Side};
 use crate::gate::Gate;
 
 /// What the library buffers of one answer that its client does not read.
@@ -55,11 +55,13 @@ where
     stalled.reset();
     let mut silent = pin!(sleep(limits.head_timeout));
     let mut quiet = true;
+    let mut late = interval(limits.head_timeout / 2);
+    late.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {
             biased;
             done = connection.as_mut() => {
-                refused(&channel, alarm.take_refused());
+                refused(&channel, &alarm);
                 if let Err(error) = done
                     && is_of_the_library(&error)
                 {
@@ -68,7 +70,7 @@ where
                 break;
             }
             () = alarm.rung() => {
-                refused(&channel, alarm.take_refused());
+                refused(&channel, &alarm);
                 let Some(flood) = alarm.flood() else { continue };
                 tell(&channel, &Refusal::new(
                     Code::LimitReached,
@@ -80,9 +82,24 @@ where
                 let _ = timeout(FAREWELL, connection.as_mut()).await;
                 break;
             }
+            _ = late.tick() => {
+                let patience = channel.gate.config.limits.head_timeout;
+                if alarm.unfinished().is_some_and(|since| since.elapsed() > patience) {
+                    tell(&channel, &Refusal::new(
+                        Code::ClientTimeout,
+                        "the HTTP/2 connection was closed: a frame or a head on it was not finished in time",
+                        "send frames, and the fields of a request, without a pause",
+                    ));
+                    connection.as_mut().graceful_shutdown();
+                    // It is closed in any case.
+                    let _ = timeout(FAREWELL, connection.as_mut()).await;
+                    break;
+                }
+            }
             _ = stalled.tick() => channel.live.cut_stalled(),
             () = silent.as_mut(), if quiet => {
-                if !asked.load(Ordering::Relaxed) {
+                // What it has begun is given its time, and told of.
+                if !asked.load(Ordering::Relaxed) && alarm.unfinished().is_none() {
                     break;
                 }
                 quiet = false;
@@ -109,9 +126,17 @@ fn builder(gate: &Gate) -> http2::Builder<TokioExecutor> {
 }
 
 /// Records requests that the library refused before anybody saw them.
-fn refused(channel: &Channel, count: u32) {
-    for _ in 0..count {
+fn refused(channel: &Channel, alarm: &Alarm) {
+    for _ in 0..alarm.take_refused() {
         tell(channel, &malformed("a request"));
+    }
+    for _ in 0..alarm.take_crowded() {
+        let crowded = Refusal::new(
+            Code::LimitReached,
+            "too many requests are open at once on one HTTP/2 connection",
+            "wait for the answers to some of them, and ask again",
+        );
+        tell(channel, &crowded);
     }
 }
 

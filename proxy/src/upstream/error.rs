@@ -51,6 +51,8 @@ pub enum UpstreamError {
     Http(#[source] hyper::Error),
     #[error("the upstream sent an endless series of interim responses")]
     InterimFlood,
+    #[error("the upstream's answer is in a transfer coding that nobody asked for")]
+    TransferCoding,
     #[error("the upstream answered 101 to a request that asked for no upgrade")]
     UnsolicitedUpgrade,
     #[error("the upstream did not answer in time")]
@@ -108,6 +110,11 @@ impl UpstreamError {
                 Code::UpstreamTimeout,
                 format!("{authority} did not answer in time"),
                 "this is not a policy decision: try again later",
+            ),
+            Self::TransferCoding => (
+                Code::UpstreamProtocol,
+                format!("{authority} answered in a transfer coding that the gate did not ask for"),
+                "this is not a policy decision: the server must send `Transfer-Encoding: chunked` alone, or none",
             ),
             Self::Http(_) | Self::InterimFlood | Self::UnsolicitedUpgrade => (
                 Code::UpstreamProtocol,

@@ -14,7 +14,7 @@ use super::alpn::{Place, Turn};
 use super::connection::{Connection, Sender};
 use super::pool::Key;
 use super::verify::Offer;
-use super::{Answer, Lease, Upstream, UpstreamError, Use, Wish};
+use super::{Answer, Lease, Upstream, UpstreamError, Use, Wish, framing};
 use crate::exchange::body::{Meter, RequestBody};
 
 /// Interim responses (103 and the like) taken before the final one.
@@ -65,8 +65,9 @@ impl Upstream {
                 {
                     return Err(UpstreamError::UnsolicitedUpgrade);
                 }
-                Ok(response) => {
-                    let lease = self.lease(connection, key, sent);
+                Ok(mut response) => {
+                    let plain = connection.is_http2() || framing::settle(&mut response)?;
+                    let lease = self.lease(connection, key, sent, plain);
                     return Ok(Answer { response, lease });
                 }
                 Err(Failed { unsent, error }) => {
@@ -117,7 +118,8 @@ impl Upstream {
         }
     }
 
-    fn lease(&self, connection: Connection, key: Key, sent: Arc<Meter>) -> Lease {
+    /// The connection of an answer, to be kept behind it if the answer's end was `plain`.
+    fn lease(&self, connection: Connection, key: Key, sent: Arc<Meter>, plain: bool) -> Lease {
         let address = connection.address;
         let use_of = if connection.is_http2() {
             Use::Stream {
@@ -129,6 +131,7 @@ impl Upstream {
                 key: Box::new(key),
                 pool: Arc::clone(&self.pool),
                 sent,
+                plain,
             }
         };
         Lease { use_of, address }

@@ -9,7 +9,11 @@ use super::upstream::Upstream;
 use super::{BARE, HOST, code, usual_stand};
 
 /// Sends this and reads until `enough` or the end.
-async fn sends<IO>(stream: &mut IO, request: &str, enough: impl Fn(&str) -> bool) -> String
+pub(crate) async fn sends<IO>(
+    stream: &mut IO,
+    request: &str,
+    enough: impl Fn(&str) -> bool,
+) -> String
 where
     IO: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
@@ -40,15 +44,13 @@ fn is_one_refusal(answer: &str) -> bool {
     answer.matches("x-portcullis-audit: ").count() == 1 && !answer.contains("HTTP/1.1 200")
 }
 
-/// Attack: FRM-01, FRM-03, FRM-04, FRM-05, FRM-07, FRM-10, FRM-12, FRM-13, FRM-24
-#[tokio::test]
-async fn a_head_with_two_readings_is_refused_once_and_closed() {
-    let (upstream, stand) = usual_stand().await;
-    let post = format!("POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\n");
-    let second = format!("GET /v1/smuggled HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
+/// Requests that nobody may serve, by id.
+pub(crate) fn bad(host: &str) -> Vec<(&'static str, String)> {
+    let post = format!("POST /v1/x HTTP/1.1\r\nHost: {host}\r\n");
+    let second = format!("GET /v1/smuggled HTTP/1.1\r\nHost: {host}\r\n\r\n");
     let length = |value: &str| format!("{post}Content-Length: {value}\r\n\r\nhello");
     let coding = |lines: &str| format!("{post}{lines}\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
-    let cases = [
+    vec![
         (
             "FRM-01",
             format!(
@@ -120,21 +122,21 @@ async fn a_head_with_two_readings_is_refused_once_and_closed() {
         (
             "FRM-07",
             format!(
-                "POST /v1/x HTTP/1.0\r\nHost: {HOST}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
+                "POST /v1/x HTTP/1.0\r\nHost: {host}\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"
             ),
         ),
-        ("FRM-10", format!("GET /v1/x HTTP/1.1\nHost: {HOST}\n\n")),
+        ("FRM-10", format!("GET /v1/x HTTP/1.1\nHost: {host}\n\n")),
         (
             "FRM-10 one line",
-            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\nX: a\r\n\r\n"),
+            format!("GET /v1/x HTTP/1.1\r\nHost: {host}\nX: a\r\n\r\n"),
         ),
         (
             "FRM-10 the last line",
-            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n\n"),
+            format!("GET /v1/x HTTP/1.1\r\nHost: {host}\r\n\n"),
         ),
         (
             "FRM-10 bare CR",
-            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\rX: a\r\n\r\n"),
+            format!("GET /v1/x HTTP/1.1\r\nHost: {host}\rX: a\r\n\r\n"),
         ),
         (
             "FRM-12",
@@ -154,27 +156,53 @@ async fn a_head_with_two_readings_is_refused_once_and_closed() {
         ),
         (
             "FRM-13 before the first field",
-            format!("GET /v1/x HTTP/1.1\r\n Host: {HOST}\r\n\r\n"),
+            format!("GET /v1/x HTTP/1.1\r\n Host: {host}\r\n\r\n"),
         ),
         ("FRM-13 no name", format!("{post}: x\r\n\r\n")),
         ("FRM-24 0.9", "GET /v1/x\r\n\r\n".to_owned()),
         (
             "FRM-24 1.2",
-            format!("GET /v1/x HTTP/1.2\r\nHost: {HOST}\r\n\r\n"),
+            format!("GET /v1/x HTTP/1.2\r\nHost: {host}\r\n\r\n"),
         ),
         (
             "FRM-24 2.0",
-            format!("GET /v1/x HTTP/2.0\r\nHost: {HOST}\r\n\r\n"),
+            format!("GET /v1/x HTTP/2.0\r\nHost: {host}\r\n\r\n"),
         ),
         (
             "FRM-24 11.1",
-            format!("GET /v1/x HTTP/11.1\r\nHost: {HOST}\r\n\r\n"),
+            format!("GET /v1/x HTTP/11.1\r\nHost: {host}\r\n\r\n"),
         ),
         (
             "FRM-24 preface",
             "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_owned(),
         ),
-    ];
+        (
+            "PTH-09 a fragment",
+            format!("GET /v1/x#/../secret HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        ),
+        (
+            "PTH-09 a fragment of nothing",
+            format!("GET /v1/x# HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        ),
+        (
+            "PTH-09 a fragment behind a query",
+            format!("GET /v1/x?a=b#c HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        ),
+        (
+            "PTH-09 a fragment of an absolute form",
+            format!("GET https://{host}/v1/x#c HTTP/1.1\r\nHost: {host}\r\n\r\n"),
+        ),
+    ]
+}
+
+/// Attack: FRM-01, FRM-03, FRM-04, FRM-05, FRM-07, FRM-10, FRM-12, FRM-13, FRM-24, PTH-09
+#[tokio::test]
+async fn a_head_with_two_readings_is_refused_once_and_closed() {
+    let (upstream, stand) = usual_stand().await;
+    let post = format!("POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\n");
+    let length = |value: &str| format!("{post}Content-Length: {value}\r\n\r\nhello");
+    let coding = |lines: &str| format!("{post}{lines}\r\n\r\n5\r\nhello\r\n0\r\n\r\n");
+    let cases = bad(HOST);
     for (number, (id, request)) in cases.iter().enumerate() {
         let mut tls = stand.tunnel(HOST).await;
         let answer = sends(&mut tls, request, |_| false).await;
@@ -202,6 +230,12 @@ async fn a_head_with_two_readings_is_refused_once_and_closed() {
         let answer = ask(&mut tls, &request).await;
         assert!(answer.ends_with("received 5"), "{id}: {answer}");
     }
+    let mut tls = stand.tunnel(HOST).await;
+    let answer = ask(&mut tls, &get(HOST, "/v1/x%23c")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200"),
+        "PTH-09 control: {answer}"
+    );
     let mut tls = stand.tunnel(HOST).await;
     let old = format!("GET /v1/x HTTP/1.0\r\nHost: {HOST}\r\n\r\n");
     let answer = ask(&mut tls, &old).await;

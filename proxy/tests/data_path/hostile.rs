@@ -9,6 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use super::heads::sends;
 use super::stand::{CANARY, Stand, ask, get, until, usual};
 use super::upstream::{Identity, Upstream, identity};
 use super::{HOST, code};
@@ -92,6 +93,26 @@ async fn what_an_upstream_sends_beyond_its_answer_reaches_nobody() {
             "any",
         ),
         (
+            "FRM-18 both lengths and nothing else",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "any",
+        ),
+        (
+            "FRM-18 both lengths and nothing else, reversed",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 30\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+            "any",
+        ),
+        (
+            "FRM-18 the same length twice",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok",
+            "any",
+        ),
+        (
+            "FRM-18 the same length twice in a list",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2, 2\r\n\r\nok",
+            "any",
+        ),
+        (
             "FRM-18 two lengths",
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 8\r\n\r\nokpoison",
             refused,
@@ -132,6 +153,10 @@ async fn what_an_upstream_sends_beyond_its_answer_reaches_nobody() {
         }
         let lower = answer.to_ascii_lowercase();
         assert!(
+            lower.matches("\r\ncontent-length:").count() < 2 && !lower.contains("2, 2"),
+            "{id}: {answer}"
+        );
+        assert!(
             !(lower.contains("\r\ncontent-length:") && lower.contains("\r\ntransfer-encoding:")),
             "{id}: {answer}"
         );
@@ -149,14 +174,104 @@ async fn what_an_upstream_sends_beyond_its_answer_reaches_nobody() {
             "{id}: that connection is used no more: {odd}"
         );
     }
-    let upstream = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await;
-    let stand = Stand::new(&upstream, &usual(&upstream));
-    let mut tls = stand.tunnel(HOST).await;
-    for path in ["/v1/odd", "/v1/x", "/v1/odd"] {
-        let answer = ask(&mut tls, &get(HOST, path)).await;
-        assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+    let clean: [&[u8]; 2] = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    ];
+    for clean in clean {
+        let upstream = answering(clean).await;
+        let stand = Stand::new(&upstream, &usual(&upstream));
+        let mut tls = stand.tunnel(HOST).await;
+        for path in ["/v1/odd", "/v1/x", "/v1/odd"] {
+            let enough = |seen: &str| {
+                seen.ends_with("ok\r\n0\r\n\r\n")
+                    || seen.ends_with("\r\n\r\nok")
+                    || seen.ends_with("clean")
+            };
+            let answer = sends(&mut tls, &get(HOST, path), enough).await;
+            assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+        }
+        assert_eq!(upstream.connections(), 1, "control: a clean one is kept");
     }
-    assert_eq!(upstream.connections(), 1, "control: a clean one is kept");
+}
+
+/// Attack: FRM-05, FRM-18, CRD-12
+#[tokio::test]
+async fn an_answer_in_a_transfer_coding_is_refused_and_hides_nothing() {
+    use std::io::Write as _;
+    let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
+    packer.write_all(CANARY.as_bytes()).unwrap();
+    let packed = packer.finish().unwrap();
+    let answer = |fields: &str, body: &[u8], chunked: bool| -> &'static [u8] {
+        let mut bytes = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n").into_bytes();
+        if chunked {
+            bytes.extend(format!("{:x}\r\n", body.len()).bytes());
+            bytes.extend(body);
+            bytes.extend(b"\r\n0\r\n\r\n");
+        } else {
+            bytes.extend(body);
+        }
+        bytes.leak()
+    };
+    let in_chunks = "Transfer-Encoding: chunked";
+    for (fields, chunked) in [
+        ("Transfer-Encoding: gzip, chunked", true),
+        (
+            "Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked",
+            true,
+        ),
+        ("Transfer-Encoding: gzip", false),
+        ("Transfer-Encoding: deflate", false),
+        ("Transfer-Encoding: xchunked", true),
+        ("Transfer-Encoding: chunked, identity", true),
+        ("Transfer-Encoding: identity", false),
+        ("Transfer-Encoding: identity, chunked", true),
+        ("Transfer-Encoding: chunked, chunked", true),
+        (
+            "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked",
+            true,
+        ),
+        ("Transfer-Encoding: chunked;q=1", true),
+        ("Transfer-Encoding: \"chunked\"", true),
+        ("Transfer-Encoding:", true),
+        (
+            "Transfer-Encoding: gzip, chunked\r\nContent-Length: 4",
+            true,
+        ),
+    ] {
+        for host in [HOST, super::BARE] {
+            let upstream = answering(answer(fields, &packed, chunked)).await;
+            let stand = Stand::new(&upstream, &usual(&upstream));
+            let mut tls = stand.tunnel(host).await;
+            let got = ask(&mut tls, &get(host, "/v1/odd")).await;
+            assert!(got.starts_with("HTTP/1.1 502"), "{fields}: {got}");
+            assert_eq!(code(&got), "upstream_protocol", "{fields}");
+            let mut next = stand.tunnel(host).await;
+            let got = ask(&mut next, &get(host, "/v1/x")).await;
+            assert!(got.ends_with("clean"), "{fields}: {got}");
+            assert_eq!(upstream.connections(), 2, "{fields}: it is used no more");
+        }
+    }
+    let enough = |seen: &str| seen.ends_with("0\r\n\r\n");
+    let packed_once = format!("{in_chunks}\r\nContent-Encoding: gzip");
+    for (fields, body, passes) in [
+        (in_chunks, &b"clean"[..], true),
+        ("Transfer-Encoding: CHUNKED", b"clean", true),
+        (in_chunks, CANARY.as_bytes(), false),
+        (&packed_once, &packed, false),
+    ] {
+        let upstream = answering(answer(fields, body, true)).await;
+        let stand = Stand::new(&upstream, &usual(&upstream));
+        let mut tls = stand.tunnel(HOST).await;
+        let got = sends(&mut tls, &get(HOST, "/v1/odd"), enough).await;
+        assert_eq!(
+            got.contains("\r\n5\r\nclean\r\n"),
+            passes,
+            "control: {fields}: {got}"
+        );
+        assert!(!got.contains(CANARY), "{fields}: {got}");
+        assert!(passes || !enough(&got), "{fields}: {got}");
+    }
 }
 
 /// Attack: FRM-27

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::modern::{Client, full};
 use super::stand::{Stand, ask, connect, get, until, usual};
 use super::upstream::Upstream;
 use super::{BARE, HOST, code, usual_stand};
@@ -31,7 +32,8 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
             if let Ok(ended) = read.await {
                 let read = ended.unwrap_or(0);
                 let text = String::from_utf8_lossy(&answer[..read]).into_owned();
-                assert!(text.is_empty() || text.contains(" 408 "), "{text}");
+                assert!(text.starts_with("HTTP/1.1 408"), "{text}");
+                assert_eq!(code(&text), "client_timeout", "{text}");
                 return;
             }
         }
@@ -49,6 +51,10 @@ async fn a_head_that_comes_byte_by_byte_is_given_up() {
     let all = async { tokio::join!(slow(outside), slow(inside), quick) };
     assert!(tokio::time::timeout(PATIENCE, all).await.is_ok());
     assert!(!upstream.text().contains("aaaa"));
+    until("both are recorded", || {
+        stand.refusals() == ["client_timeout", "client_timeout"]
+    })
+    .await;
 }
 
 trait Both: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send {}
@@ -86,6 +92,10 @@ async fn a_head_that_is_too_large_is_told_so_and_closed() {
     let (upstream, stand) = usual_stand().await;
     let fields = |count: usize| "X: a\r\n".repeat(count);
     let cases = [
+        (
+            "RES-04 one field more than a hundred",
+            format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{}\r\n", fields(100)),
+        ),
         (
             "RES-04 fields",
             format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{}\r\n", fields(200)),
@@ -138,9 +148,33 @@ async fn a_head_that_is_too_large_is_told_so_and_closed() {
     }
     assert_eq!(upstream.connections(), 0);
     let mut tls = stand.tunnel(HOST).await;
-    let fitting = format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{}\r\n", fields(100));
+    let fitting = format!("GET /v1/x HTTP/1.1\r\nHost: {HOST}\r\n{}\r\n", fields(99));
     let answer = ask(&mut tls, &fitting).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+}
+
+/// Attack: RES-04
+#[tokio::test]
+async fn on_http_2_too_a_hundred_fields_pass_and_one_more_does_not() {
+    let (upstream, stand) = usual_stand().await;
+    let mut client = Client::open(&stand, 1500, HOST, &["h2"]).await;
+    assert!(client.is_http2());
+    for (count, expected) in [(101, 431), (100, 200), (101, 431)] {
+        let mut request = client.request("GET", HOST, "/v1/x");
+        for number in 0..count {
+            // The same name again, and another one.
+            request = request.header(format!("x-{}", number / 2), "a");
+        }
+        let answer = client.send(request.body(full(Vec::new())).unwrap()).await;
+        let answer = answer.unwrap();
+        assert_eq!(answer.status().as_u16(), expected, "{count}");
+        let told = answer.headers().get("x-portcullis-code");
+        assert_eq!(
+            told.is_some_and(|code| code == "head_too_large"),
+            count > 100
+        );
+    }
+    assert_eq!(upstream.text().matches("HTTP/1.1\r\n").count(), 1);
 }
 
 /// Attack: RES-06

@@ -6,6 +6,7 @@
 
 mod agreement;
 mod attacks;
+mod behind;
 mod caps;
 mod certificates;
 mod curl;

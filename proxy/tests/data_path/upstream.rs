@@ -98,6 +98,26 @@ pub(crate) fn identity(host: &str) -> Identity {
     }
 }
 
+/// The same server without TLS: its address and its log.
+pub(crate) async fn plain() -> (SocketAddr, Log) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let log = Log::default();
+    let kept = Arc::clone(&log);
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let index = {
+                let mut log = log.lock().unwrap();
+                log.push(Vec::new());
+                log.len() - 1
+            };
+            let log = Arc::clone(&log);
+            tokio::spawn(async move { converse(stream, &log, index).await });
+        }
+    });
+    (address, kept)
+}
+
 async fn accept(listener: TcpListener, acceptor: TlsAcceptor, log: Log) {
     while let Ok((stream, _)) = listener.accept().await {
         let index = {
