@@ -25,6 +25,7 @@ mod settings;
 mod shared;
 mod shelf;
 pub mod signing;
+pub mod snapshot;
 pub mod tail;
 pub mod tally;
 mod turn;

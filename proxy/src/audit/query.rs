@@ -1,13 +1,17 @@
 //! Reading the log: which records somebody asked for, and one pass over its files for them, without
-//! those that cannot have any.
+//! those that cannot have any. The files are those of one moment ([`Snapshot`]); what was removed before
+//! it could be read is told.
 
+use std::collections::VecDeque;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::Path;
 
 use policy::record::{Record, Verdict};
 
+use super::Seq;
 use super::index::Index;
-use super::segment::Segment;
+use super::snapshot::{Snapshot, Step};
 
 /// Which records to show; what is not set does not matter.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,24 +95,27 @@ pub fn host_of(authority: &str) -> &str {
         .map_or(authority, |(host, _)| host)
 }
 
-/// One pass over the files of a log.
+/// One pass over the files of a log, as they were at one moment.
 #[derive(Debug)]
 pub struct Reader<'r> {
-    segments: &'r [Segment],
+    files: &'r Snapshot,
     filter: &'r Filter,
     opened: usize,
     overlong: u64,
+    /// The first lines of files that were gone, and of what came behind them.
+    gone: Vec<(Option<Seq>, Option<Seq>)>,
 }
 
 impl<'r> Reader<'r> {
     /// Over these files, for records that match.
     #[must_use]
-    pub fn new(segments: &'r [Segment], filter: &'r Filter) -> Self {
+    pub fn new(files: &'r Snapshot, filter: &'r Filter) -> Self {
         Self {
-            segments,
+            files,
             filter,
             opened: 0,
             overlong: 0,
+            gone: Vec::new(),
         }
     }
 
@@ -118,16 +125,34 @@ impl<'r> Reader<'r> {
         self.opened
     }
 
-    /// What must be said beside the answer: lines that are too long to be records were not read.
+    /// Whether files that may have had an answer were removed before they could be read.
     #[must_use]
-    pub fn remark(&self) -> Option<String> {
-        (self.overlong > 0).then(|| {
+    pub fn lacks(&self) -> bool {
+        !self.gone.is_empty()
+    }
+
+    /// What must be said beside the answer: which lines were not read, and why.
+    #[must_use]
+    pub fn remarks(&self) -> Vec<String> {
+        let overlong = (self.overlong > 0).then(|| {
             format!(
                 "{} lines of the log are too long to be records and were not read; \
                  `audit verify` names them",
                 self.overlong
             )
-        })
+        });
+        let gone = self.gone.iter().map(|(first, behind)| {
+            let lines = match (first, behind.and_then(|behind| behind.checked_sub(1))) {
+                (Some(first), Some(last)) => format!("lines {first} to {last}"),
+                (Some(first), None) => format!("lines from {first} on"),
+                (None, _) => "some lines".to_owned(),
+            };
+            format!(
+                "{lines} were removed while the log was read and are not in this answer; \
+                 `audit verify` says whether retention did it"
+            )
+        });
+        overlong.into_iter().chain(gone).collect()
     }
 
     /// Hands every matching line to `visit`, in order, until it breaks. A last line without its end
@@ -139,32 +164,99 @@ impl<'r> Reader<'r> {
         &mut self,
         mut visit: impl FnMut(&str, &Record) -> ControlFlow<()>,
     ) -> std::io::Result<()> {
-        for segment in self.segments {
-            if Index::read(segment).is_some_and(|index| !index.may_match(self.filter)) {
-                continue;
-            }
-            self.opened += 1;
-            let (segment, file) = segment.found()?;
-            let mut lines = segment.lines(file)?;
-            while let Some(line) = lines.read()? {
-                if line.long {
-                    self.overlong += 1;
-                    continue;
-                }
-                if !line.whole {
-                    continue;
-                }
-                let Ok(text) = std::str::from_utf8(line.text) else {
-                    continue;
-                };
-                if let Some(record) = self.filter.select(text)
-                    && visit(text, &record).is_break()
-                {
-                    return Ok(());
-                }
+        self.each_with(&mut visit, &mut |_| {})
+    }
+
+    /// The same; `between` is called before each file.
+    pub(super) fn each_with(
+        &mut self,
+        visit: &mut dyn FnMut(&str, &Record) -> ControlFlow<()>,
+        between: &mut dyn FnMut(Step),
+    ) -> std::io::Result<()> {
+        for at in 0..self.count() {
+            between(Step::Reading);
+            if self.one(at, visit)?.is_break() {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// The last `count` matching lines, oldest first: from the newest file back, until there are
+    /// enough.
+    ///
+    /// # Errors
+    /// What the system said about a file.
+    pub fn last(&mut self, count: usize) -> std::io::Result<Vec<(String, Record)>> {
+        let mut found: Vec<(String, Record)> = Vec::new();
+        for at in (0..self.count()).rev() {
+            let wanted = count.saturating_sub(found.len());
+            if wanted == 0 {
+                break;
+            }
+            let mut kept: VecDeque<(String, Record)> = VecDeque::new();
+            // Nothing breaks it off.
+            let _: ControlFlow<()> = self.one(at, &mut |line, record| {
+                if kept.len() == wanted {
+                    kept.pop_front();
+                }
+                kept.push_back((line.to_owned(), record.clone()));
+                ControlFlow::Continue(())
+            })?;
+            let mut older = Vec::from(kept);
+            older.append(&mut found);
+            found = older;
+        }
+        Ok(found)
+    }
+
+    /// Closed files, and the one that was being written.
+    fn count(&self) -> usize {
+        self.files.closed.len() + usize::from(self.files.last.is_some())
+    }
+
+    /// One pass over one file.
+    fn one(
+        &mut self,
+        at: usize,
+        visit: &mut dyn FnMut(&str, &Record) -> ControlFlow<()>,
+    ) -> std::io::Result<ControlFlow<()>> {
+        let mut lines = match (self.files.closed.get(at), &self.files.last) {
+            (Some(segment), _) => {
+                if Index::read(segment).is_some_and(|index| !index.may_match(self.filter)) {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                match segment.found() {
+                    Ok((segment, file)) => segment.lines(file)?,
+                    Err(problem) if problem.kind() == ErrorKind::NotFound => {
+                        self.gone.push((segment.first, self.files.behind(at)));
+                        return Ok(ControlFlow::Continue(()));
+                    }
+                    Err(problem) => return Err(problem),
+                }
+            }
+            (None, Some(held)) => held.lines(),
+            (None, None) => return Ok(ControlFlow::Continue(())),
+        };
+        self.opened += 1;
+        while let Some(line) = lines.read()? {
+            if line.long {
+                self.overlong += 1;
+                continue;
+            }
+            if !line.whole {
+                continue;
+            }
+            let Ok(text) = std::str::from_utf8(line.text) else {
+                continue;
+            };
+            if let Some(record) = self.filter.select(text)
+                && visit(text, &record).is_break()
+            {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
     }
 }
 
@@ -177,6 +269,5 @@ pub fn scan(
     filter: &Filter,
     visit: impl FnMut(&str, &Record) -> ControlFlow<()>,
 ) -> std::io::Result<()> {
-    let segments = [Segment::alone(path)];
-    Reader::new(&segments, filter).each(visit)
+    Reader::new(&Snapshot::at(path)?, filter).each(visit)
 }

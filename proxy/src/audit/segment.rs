@@ -93,15 +93,11 @@ impl Segment {
     /// # Errors
     /// What the system said.
     pub(super) fn lines(&self, file: File) -> std::io::Result<Lines> {
-        let reader: Box<dyn Read + Send> = if self.is_compressed() {
+        Ok(Lines::of(if self.is_compressed() {
             Box::new(zstd::Decoder::new(file)?)
         } else {
             Box::new(file)
-        };
-        Ok(Lines {
-            reader: BufReader::with_capacity(64 * 1024, reader),
-            line: Vec::new(),
-        })
+        }))
     }
 }
 
@@ -203,6 +199,13 @@ pub struct Line<'l> {
 }
 
 impl Lines {
+    pub(super) fn of(reader: Box<dyn Read + Send>) -> Self {
+        Self {
+            reader: BufReader::with_capacity(64 * 1024, reader),
+            line: Vec::new(),
+        }
+    }
+
     /// The next line; of one that is longer than any of ours, its start.
     ///
     /// # Errors

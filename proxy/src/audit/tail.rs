@@ -1,75 +1,61 @@
-//! `audit tail`: the last records of a log, then what comes, also over truncation and rotation.
+//! `audit tail -f`: what is appended to a log, line by line, over every change of its files.
 //!
-//! Reading only; a reader never holds up the writer.
+//! Reading only; a reader never holds up the writer. Files are closed, compressed and removed between two
+//! looks: what tells where the follower stands is the number of the last line it has handed on, never a
+//! name or an inode. A number that is left out is told, and so is a log that was cut back or begun anew.
 
 mod line;
 
-use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::ops::ControlFlow;
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use policy::record::Record;
-
-use super::Seq;
-use super::query::{Filter, Reader};
-use super::segment::{self, Segment};
+use super::snapshot::{Held, Snapshot, Step, number_of};
+use super::{FILE, Seq};
 
 pub use line::{Paint, clean, render};
 
 /// At most this much is read in one go; the rest comes with the next poll.
 const PIECE_BYTES: u64 = 256 * 1024;
-/// The last line is looked for in the end of this size: one line of any length, and some.
-const LOOKED_BACK_BYTES: u64 = 2 * 1024 * 1024;
 
-/// The last `count` matching lines, oldest first.
-///
-/// # Errors
-/// What the system said about the file.
-pub fn last(
-    segments: &[Segment],
-    filter: &Filter,
-    count: usize,
-) -> std::io::Result<Vec<(String, Record)>> {
-    // From the newest file back, until there are enough.
-    let mut found: Vec<(String, Record)> = Vec::new();
-    for segment in segments.iter().rev() {
-        if found.len() >= count {
-            break;
+/// What a follower hears.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Heard {
+    /// A whole line, without its end.
+    Line(String),
+    /// Lines, from the first to the last of these numbers, that were gone before they could be read.
+    Missed(Seq, Seq),
+    /// The log goes on with the first of these lines, and the second was already handed on: it was cut
+    /// back, or another one was begun in its place.
+    Back(Seq, Seq),
+}
+
+impl std::fmt::Display for Heard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Line(line) => f.write_str(line),
+            Self::Missed(first, last) => write!(
+                f,
+                "lines {first} to {last} were removed before they could be shown; `audit verify` says \
+                 whether retention did it"
+            ),
+            Self::Back(next, shown) => write!(
+                f,
+                "the log goes on with line {next}, and line {shown} was already shown: it was cut back or \
+                 begun anew"
+            ),
         }
-        let mut older = last_of(segment, filter, count - found.len())?;
-        older.append(&mut found);
-        found = older;
     }
-    Ok(found)
 }
 
-fn last_of(
-    segment: &Segment,
-    filter: &Filter,
-    count: usize,
-) -> std::io::Result<Vec<(String, Record)>> {
-    let mut kept: VecDeque<(String, Record)> = VecDeque::new();
-    Reader::new(std::slice::from_ref(segment), filter).each(|line, record| {
-        if kept.len() == count {
-            kept.pop_front();
-        }
-        if count > 0 {
-            kept.push_back((line.to_owned(), record.clone()));
-        }
-        ControlFlow::Continue(())
-    })?;
-    Ok(kept.into())
-}
-
-/// Reads what is appended to a file, by name.
+/// Reads what is appended to a log.
 #[derive(Debug)]
 pub struct Follower {
     path: PathBuf,
     open: Option<Open>,
-    /// The number of the last line that was seen.
+    /// The number of the last line that was handed on.
     last: Option<Seq>,
 }
 
@@ -80,160 +66,207 @@ struct Open {
     at: u64,
     /// The start of a line whose end is not there yet.
     partial: Vec<u8>,
+    /// Nothing was read from it, and nothing was in it when it was opened: a line of a lower number than
+    /// the last one is of another log.
+    fresh: bool,
+}
+
+/// What one look at a file found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Look {
+    Nothing,
+    More,
+    /// It is shorter than what was read of it.
+    Cut,
 }
 
 impl Follower {
-    /// Starts at the end of what is there now.
+    /// Starts at the end of what is there now: `path` is the file being written, or one by itself.
     ///
     /// # Errors
     /// What the system said about the file.
     pub fn at_end(path: &Path) -> std::io::Result<Self> {
-        let mut open = Open::new(File::open(path)?)?;
-        open.at = open.file.metadata()?.len();
-        let last = open.last_number()?;
+        Self::behind(&of(path)?, path)
+    }
+
+    /// Starts behind the last line of these files, of which `path` is the one being written.
+    ///
+    /// # Errors
+    /// What the system said about a file.
+    pub fn behind(files: &Snapshot, path: &Path) -> std::io::Result<Self> {
+        let (mut open, mut last) = (None, None);
+        if let Some(held) = &files.last {
+            last = held.number;
+            open = Some(Open::new(held, held.end)?);
+        }
+        for segment in files.closed.iter().rev() {
+            if last.is_some() {
+                break;
+            }
+            let mut lines = match segment.found() {
+                Ok((segment, file)) => segment.lines(file)?,
+                Err(problem) if problem.kind() == ErrorKind::NotFound => continue,
+                Err(problem) => return Err(problem),
+            };
+            while let Some(line) = lines.read()? {
+                last = number_of(line.text).or(last);
+            }
+        }
         Ok(Self {
             path: path.to_owned(),
-            open: Some(open),
-            last,
+            open,
+            // A log's first line is 1.
+            last: last.or(is_log(path).then_some(0)),
         })
     }
 
-    /// The complete lines since the last call. A file that was cut is read from its start; one
-    /// that was replaced is read to its end, then the new one from its start.
+    /// Hands on what came since the last call, and says whether there was anything. Lines whose numbers
+    /// were handed on already are left out; whole lines without a number are handed on as they are.
     ///
     /// # Errors
-    /// What the system said about the file.
-    pub fn poll(&mut self) -> std::io::Result<Vec<String>> {
-        let lines = self.next()?;
-        self.last = lines
-            .iter()
-            .rev()
-            .find_map(|line| number(line))
-            .or(self.last);
-        Ok(lines)
+    /// What the system said about a file.
+    pub fn poll(&mut self, mut hear: impl FnMut(Heard)) -> std::io::Result<bool> {
+        self.poll_with(&mut hear, &mut |_| {})
     }
 
-    fn next(&mut self) -> std::io::Result<Vec<String>> {
-        let mut lines = Vec::new();
-        if let Some(open) = &mut self.open {
-            open.read(&mut lines)?;
-        }
-        if !lines.is_empty() {
-            return Ok(lines);
+    /// The same; `between` is called after each step of a change of files.
+    pub(super) fn poll_with(
+        &mut self,
+        hear: &mut dyn FnMut(Heard),
+        between: &mut dyn FnMut(Step),
+    ) -> std::io::Result<bool> {
+        if self.read_on(hear)? {
+            return Ok(true);
         }
         let named = match std::fs::metadata(&self.path) {
-            Ok(named) => Some((named.dev(), named.ino())),
+            Ok(named) => (named.dev(), named.ino()),
             // Between a rotation's two steps there is no file.
-            Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => None,
+            Err(problem) if problem.kind() == ErrorKind::NotFound => return Ok(false),
             Err(problem) => return Err(problem),
         };
-        let known = self.open.as_ref().map(|open| open.inode);
-        if named.is_some() && named != known {
-            // Nothing is written any more to the one that was open, but lines may have come between
-            // the last look and the change.
-            if let Some(open) = &mut self.open {
-                while open.read(&mut lines)? {}
-            }
-            let mut open = Open::new(File::open(&self.path)?)?;
-            // Others may have been begun and closed since.
-            self.between(known, open.inode, &mut lines)?;
-            open.read(&mut lines)?;
-            self.open = Some(open);
+        if self.open.as_ref().is_some_and(|open| open.inode == named) {
+            return Ok(false);
         }
-        Ok(lines)
+        // Nothing is written any more to the one that was open, but lines may have come between the
+        // last look and the change.
+        let mut any = false;
+        while self.read_on(hear)? {
+            any = true;
+        }
+        Ok(self.change(hear, between)? || any)
     }
-}
 
-/// The number of a line, if it is a record.
-fn number(line: &str) -> Option<Seq> {
-    #[derive(serde::Deserialize)]
-    struct Numbered {
-        seq: Seq,
-    }
-    let line: Numbered = serde_json::from_str(line).ok()?;
-    Some(line.seq)
-}
-
-impl Follower {
-    /// The lines of the closed files behind the last line that was seen, by their numbers: a file
-    /// has another inode once it is compressed. The one that is open now is left out.
-    fn between(
-        &self,
-        known: Option<(u64, u64)>,
-        next: (u64, u64),
-        lines: &mut Vec<String>,
-    ) -> std::io::Result<()> {
-        let seen = lines
-            .iter()
-            .rev()
-            .find_map(|line| number(line))
-            .or(self.last);
-        // Of a log without numbers so far nothing was seen but its empty start.
-        let seen = match (seen, known) {
-            (Some(seen), _) => seen,
-            (None, Some(_)) => 0,
-            (None, None) => return Ok(()),
+    /// The next piece of the open file.
+    fn read_on(&mut self, hear: &mut dyn FnMut(Heard)) -> std::io::Result<bool> {
+        let Some(open) = &mut self.open else {
+            return Ok(false);
         };
-        let folder = self
-            .path
-            .parent()
-            .filter(|path| !path.as_os_str().is_empty());
-        let files = segment::list(folder.unwrap_or(Path::new(".")))?;
-        let closed: Vec<&Segment> = files.iter().filter(|file| !file.is_open()).collect();
-        for (at, file) in closed.iter().enumerate() {
-            let behind = closed.get(at + 1).and_then(|file| file.first);
-            let inode = std::fs::metadata(&file.path).map(|it| (it.dev(), it.ino()));
-            if behind.is_some_and(|behind| behind <= seen + 1) || inode.is_ok_and(|it| it == next) {
+        let mut lines = Vec::new();
+        let look = open.read(&mut lines)?;
+        if look == Look::Cut {
+            let now = Held::of(open.file.try_clone()?)?;
+            // What is still there is passed over by its numbers.
+            (open.at, open.fresh) = (0, now.number.is_none());
+            if let (Some(shown), Some(number)) = (self.last, now.number)
+                && number < shown
+            {
+                hear(Heard::Back(number + 1, shown));
+                self.last = Some(number);
+            }
+            return self.read_on(hear);
+        }
+        for line in lines {
+            self.take(line, hear);
+        }
+        Ok(look == Look::More)
+    }
+
+    /// Goes on in the files that are there now. Whether any line was handed on.
+    fn change(
+        &mut self,
+        hear: &mut dyn FnMut(Heard),
+        between: &mut dyn FnMut(Step),
+    ) -> std::io::Result<bool> {
+        let files = match self.path.parent() {
+            Some(folder) if is_log(&self.path) => Snapshot::taken(here(folder), between)?,
+            Some(_) | None => Snapshot::at(&self.path)?,
+        };
+        let Some(held) = &files.last else {
+            return Ok(false);
+        };
+        self.open = None;
+        if let (Some(shown), Some(now)) = (self.last, held.number)
+            && now < shown
+        {
+            let next = held.first.unwrap_or(1);
+            hear(Heard::Back(next, shown));
+            self.last = Some(next.saturating_sub(1));
+        }
+        let mut any = false;
+        for (at, segment) in files.closed.iter().enumerate() {
+            let seen = self.last.unwrap_or(0);
+            if files.behind(at).is_some_and(|behind| behind <= seen + 1) {
                 continue;
             }
-            let mut reader = match (file.open(), file.compressed()) {
-                // It was compressed since it was listed.
-                (Err(problem), Some(now)) if problem.kind() == std::io::ErrorKind::NotFound => {
-                    now.open()?
-                }
-                (opened, _) => opened?,
+            between(Step::Reading);
+            let mut lines = match segment.found() {
+                Ok((segment, file)) => segment.lines(file)?,
+                // The next line's number tells what was in it.
+                Err(problem) if problem.kind() == ErrorKind::NotFound => continue,
+                Err(problem) => return Err(problem),
             };
-            let mut new = false;
-            while let Some(line) = reader.read()? {
-                let text = String::from_utf8_lossy(line.text).trim_end().to_owned();
-                new = number(&text).map_or(new, |number| number > seen);
-                if new {
-                    lines.push(text);
+            while let Some(line) = lines.read()? {
+                // Of closed files, what is no record was never a line of the log.
+                if line.whole && number_of(line.text).is_some() {
+                    any = true;
+                    self.take(String::from_utf8_lossy(line.text).into_owned(), hear);
                 }
             }
         }
-        Ok(())
+        self.open = Some(Open::new(held, 0)?);
+        Ok(self.read_on(hear)? || any)
+    }
+
+    /// Hands on a line, unless it was before, and what is missing before it.
+    fn take(&mut self, line: String, hear: &mut dyn FnMut(Heard)) {
+        let Some(number) = number_of(line.as_bytes()) else {
+            hear(Heard::Line(line));
+            return;
+        };
+        let fresh = self
+            .open
+            .as_mut()
+            .is_some_and(|open| std::mem::take(&mut open.fresh));
+        match self.last {
+            Some(last) if number <= last && !fresh => return,
+            Some(last) if number <= last => hear(Heard::Back(number, last)),
+            Some(last) if number > last + 1 => hear(Heard::Missed(last + 1, number - 1)),
+            Some(_) | None => {}
+        }
+        self.last = Some(number);
+        hear(Heard::Line(line));
     }
 }
 
 impl Open {
-    fn new(file: File) -> std::io::Result<Self> {
+    /// The held file, to be read from `at` on.
+    fn new(held: &Held, at: u64) -> std::io::Result<Self> {
+        let file = Arc::clone(&held.file).try_clone()?;
         let metadata = file.metadata()?;
         Ok(Self {
             file,
             inode: (metadata.dev(), metadata.ino()),
-            at: 0,
+            at,
             partial: Vec::new(),
+            fresh: held.end == 0,
         })
     }
 
-    /// The number of the last whole line before the place that was reached.
-    fn last_number(&mut self) -> std::io::Result<Option<Seq>> {
-        let start = self.at.saturating_sub(LOOKED_BACK_BYTES);
-        self.file.seek(SeekFrom::Start(start))?;
-        let mut end = Vec::new();
-        Read::by_ref(&mut self.file)
-            .take(self.at - start)
-            .read_to_end(&mut end)?;
-        let mut lines = end.rsplit(|byte| *byte == b'\n').skip(1);
-        Ok(lines.find_map(|line| number(&String::from_utf8_lossy(line))))
-    }
-
-    /// Reads the next piece, and says whether there was anything.
-    fn read(&mut self, lines: &mut Vec<String>) -> std::io::Result<bool> {
+    /// Reads the next piece.
+    fn read(&mut self, lines: &mut Vec<String>) -> std::io::Result<Look> {
         if self.file.metadata()?.len() < self.at {
-            self.at = 0;
             self.partial.clear();
+            return Ok(Look::Cut);
         }
         self.file.seek(SeekFrom::Start(self.at))?;
         let before = self.partial.len();
@@ -246,6 +279,27 @@ impl Open {
             let line: Vec<u8> = self.partial.drain(..=end).collect();
             lines.push(String::from_utf8_lossy(&line).trim_end().to_owned());
         }
-        Ok(read > 0)
+        Ok(if read > 0 { Look::More } else { Look::Nothing })
+    }
+}
+
+/// The log that a file belongs to, or the file by itself.
+fn of(path: &Path) -> std::io::Result<Snapshot> {
+    match path.parent() {
+        Some(folder) if is_log(path) => Snapshot::at(here(folder)),
+        Some(_) | None => Snapshot::at(path),
+    }
+}
+
+/// Whether it is a log's file that is being written, by its name.
+fn is_log(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name == FILE)
+}
+
+fn here(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() {
+        Path::new(".")
+    } else {
+        folder
     }
 }

@@ -16,9 +16,10 @@ use policy::record::{Record, Verdict};
 
 use super::ConfigArg;
 use super::output::{Exit, fail, say, tell};
+use crate::audit::FILE;
 use crate::audit::query::{Filter, Reader};
-use crate::audit::segment::{self, Segment};
-use crate::audit::tail::{self, Follower, Paint, render};
+use crate::audit::snapshot::Snapshot;
+use crate::audit::tail::{Follower, Heard, Paint, render};
 use crate::config::Config;
 
 /// How often a followed file is looked at.
@@ -211,13 +212,10 @@ impl SourceArg {
         }
     }
 
-    /// Every file of the log, in the order of its lines.
-    fn segments(&self) -> Result<Vec<Segment>, Exit> {
+    /// Every file of the log, as they are now.
+    fn files(&self) -> Result<Snapshot, Exit> {
         let path = self.path()?;
-        if !path.is_dir() {
-            return Ok(vec![Segment::alone(&path)]);
-        }
-        segment::list(&path).map_err(|problem| unreadable(&path, &problem))
+        Snapshot::at(&path).map_err(|problem| unreadable(&path, &problem))
     }
 
     /// What to call the log when it cannot be read.
@@ -273,14 +271,14 @@ pub(super) fn audit(command: &AuditCommand) -> Exit {
 
 /// 0 when something matched, 1 when nothing did.
 fn query(args: &QueryArgs) -> Exit {
-    let segments = match args.source.segments() {
-        Ok(segments) => segments,
+    let files = match args.source.files() {
+        Ok(files) => files,
         Err(exit) => return exit,
     };
     let form = Form::of(args.json);
     let mut exit = Exit::No;
     let filter = args.filter.filter();
-    let mut reader = Reader::new(&segments, &filter);
+    let mut reader = Reader::new(&files, &filter);
     let read = reader.each(|line, record| {
         exit = Exit::Yes;
         if form.print(line, record) {
@@ -289,81 +287,83 @@ fn query(args: &QueryArgs) -> Exit {
             ControlFlow::Break(())
         }
     });
-    remark(&reader);
+    let exit = remark(&reader, exit);
     match read {
         Ok(()) => exit,
         Err(problem) => unreadable(&args.source.shown(), &problem),
     }
 }
 
-/// Says what the reader had to leave out.
-fn remark(reader: &Reader<'_>) {
-    if let Some(remark) = reader.remark() {
+/// Says what the reader had to leave out. That nothing was found says nothing where something lacks.
+fn remark(reader: &Reader<'_>, exit: Exit) -> Exit {
+    for remark in reader.remarks() {
         tell(&remark);
+    }
+    match exit {
+        Exit::No if reader.lacks() => Exit::CouldNotTell,
+        Exit::Yes | Exit::No | Exit::CouldNotTell => exit,
     }
 }
 
 fn tail(args: &TailArgs) -> Exit {
-    let segments = match args.source.segments() {
-        Ok(segments) => segments,
+    let path = match args.source.path() {
+        Ok(path) => path,
         Err(exit) => return exit,
     };
     let (form, filter) = (Form::of(args.json), args.filter.filter());
-    let Some(path) = segments.last().map(|segment| segment.path.clone()) else {
-        tell(&format!(
-            "error: there is no log in {}",
-            args.source.shown().display()
-        ));
-        return Exit::CouldNotTell;
-    };
-    // Before the scan, so that nothing falls between the two; what the scan has seen already is
-    // told apart by its number.
-    let follower = match Follower::at_end(&path) {
-        Ok(follower) => follower,
+    let files = match Snapshot::at(&path) {
+        Ok(files) => files,
         Err(problem) => return unreadable(&path, &problem),
     };
-    let shown = match tail::last(&segments, &filter, args.lines) {
+    if files.is_empty() {
+        tell(&format!("error: there is no log in {}", path.display()));
+        return Exit::CouldNotTell;
+    }
+    let written = if path.is_dir() {
+        path.join(FILE)
+    } else {
+        path.clone()
+    };
+    let mut reader = Reader::new(&files, &filter);
+    let shown = match reader.last(args.lines) {
         Ok(shown) => shown,
         Err(problem) => return unreadable(&path, &problem),
     };
+    let exit = remark(&reader, Exit::Yes);
     for (line, record) in &shown {
         if !form.print(line, record) {
-            return Exit::Yes;
+            return exit;
         }
     }
     if !args.follow {
-        return Exit::Yes;
+        return exit;
     }
-    let seen = shown.last().map_or(0, |(_, record)| record.seq);
     drop(shown);
-    follow(follower, &filter, form, seen, &path)
+    // It goes on where the files of that moment ended.
+    match Follower::behind(&files, &written) {
+        Ok(follower) => follow(follower, &filter, form, &path),
+        Err(problem) => unreadable(&path, &problem),
+    }
 }
 
-fn follow(
-    mut follower: Follower,
-    filter: &Filter,
-    form: Form,
-    seen: u64,
-    path: &std::path::Path,
-) -> Exit {
-    loop {
-        let lines = match follower.poll() {
-            Ok(lines) => lines,
-            Err(problem) => return unreadable(path, &problem),
-        };
-        if lines.is_empty() {
-            std::thread::sleep(POLL_EVERY);
-            continue;
-        }
-        for line in &lines {
-            if let Some(record) = filter.select(line)
-                && record.seq > seen
-                && !form.print(line, &record)
-            {
-                return Exit::Yes;
+fn follow(mut follower: Follower, filter: &Filter, form: Form, path: &std::path::Path) -> Exit {
+    let mut wanted = true;
+    while wanted {
+        let polled = follower.poll(|heard| match &heard {
+            Heard::Line(line) => {
+                if let Some(record) = filter.select(line) {
+                    wanted = wanted && form.print(line, &record);
+                }
             }
+            Heard::Missed(..) | Heard::Back(..) => tell(&heard.to_string()),
+        });
+        match polled {
+            Ok(true) => {}
+            Ok(false) => std::thread::sleep(POLL_EVERY),
+            Err(problem) => return unreadable(path, &problem),
         }
     }
+    Exit::Yes
 }
 
 fn unreadable(path: &std::path::Path, problem: &std::io::Error) -> Exit {

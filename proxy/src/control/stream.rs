@@ -16,7 +16,7 @@ use tokio::sync::{broadcast, mpsc};
 use super::answer::Answer;
 use crate::audit::Audit;
 use crate::audit::query::{Filter, Reader};
-use crate::audit::segment;
+use crate::audit::snapshot::Snapshot;
 
 /// Lines between a producer and a client that reads slowly.
 const QUEUED: usize = 256;
@@ -85,7 +85,7 @@ pub(super) fn log(audit: &Audit, filter: Filter) -> Answer {
         tracing::warn!("{problem}: the newest lines may be missing from an answer");
     }
     tokio::task::spawn_blocking(move || {
-        let files = segment::list(path.parent().unwrap_or(Path::new(".")));
+        let files = Snapshot::at(path.parent().unwrap_or(Path::new(".")));
         let read = files.and_then(|files| {
             let mut reader = Reader::new(&files, &filter);
             let read = reader.each(|line, _| {
@@ -94,7 +94,7 @@ pub(super) fn log(audit: &Audit, filter: Filter) -> Answer {
                     Err(_) => ControlFlow::Break(()),
                 }
             });
-            if let Some(remark) = reader.remark() {
+            for remark in reader.remarks() {
                 tracing::warn!("{}: {remark}", path.display());
             }
             read

@@ -37,7 +37,8 @@ async fn closed_files_are_compressed_verify_and_are_only_opened_if_they_can_matc
     assert!(report.intact, "{report}");
     let ask = |filter: &Filter| {
         let mut ids = Vec::new();
-        let mut reader = query::Reader::new(&files, filter);
+        let now = Snapshot::at(&path).unwrap();
+        let mut reader = query::Reader::new(&now, filter);
         let each = |_: &str, record: &Record| {
             ids.push(record.id.clone());
             std::ops::ControlFlow::Continue(())
@@ -66,6 +67,34 @@ async fn closed_files_are_compressed_verify_and_are_only_opened_if_they_can_matc
         ..Filter::default()
     };
     assert_eq!(ask(&nobody), (Vec::new(), 1), "the open file alone");
+    // Not by its own word alone: where the other files cannot be read, the answer is the same.
+    let spoiled = path.with_extension("spoiled");
+    std::fs::create_dir(&spoiled).unwrap();
+    let index = |file: &segment::Segment| super::super::index::Index::read(file);
+    for entry in std::fs::read_dir(&path).unwrap() {
+        let from = entry.unwrap().path();
+        std::fs::copy(&from, spoiled.join(from.file_name().unwrap())).unwrap();
+    }
+    for file in closed(&spoiled) {
+        if index(&file).is_some_and(|index| !index.may_match(&one)) {
+            std::fs::write(&file.path, "nothing that decompresses").unwrap();
+        }
+    }
+    let asked = |filter: &Filter| {
+        let now = Snapshot::at(&spoiled).unwrap();
+        let last = query::Reader::new(&now, filter).last(9);
+        last.map(|found| found.into_iter().map(|(_, record)| record.id).collect())
+    };
+    let found: Vec<String> = asked(&one).unwrap();
+    assert_eq!(found, ["3-4", "3-5"]);
+    let before = Filter {
+        until: Some("2026-11-02T00:00:00.000000Z".to_owned()),
+        ..Filter::default()
+    };
+    assert!(
+        asked(&before).is_err(),
+        "control: a file that can match is read"
+    );
 
     // A changed byte in a compressed file is found.
     drop(audit);
@@ -218,11 +247,12 @@ async fn an_overlong_line_is_kept_by_compression_and_named_by_readers() {
         host: Some("nobody.example".to_owned()),
         ..Filter::default()
     };
-    let mut reader = query::Reader::new(&files, &filter);
+    let now = Snapshot::at(&files[0].path).unwrap();
+    let mut reader = query::Reader::new(&now, &filter);
     reader
         .each(|_, _| std::ops::ControlFlow::Continue(()))
         .unwrap();
-    assert!(reader.remark().unwrap().starts_with("1 lines"));
+    assert!(reader.remarks()[0].starts_with("1 lines") && !reader.lacks());
     let report = verify::verify(&files, &verify::Check::default()).unwrap();
     let found = report.findings.iter();
     assert!(

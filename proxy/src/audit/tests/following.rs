@@ -1,6 +1,5 @@
 //! Whoever listens or follows hears each line, over all files.
 
-use super::super::tail::Follower;
 use super::*;
 
 /// Attack: RES-19
@@ -29,17 +28,17 @@ fn a_follower_survives_truncation_and_waits_for_whole_lines() {
     let path = directory.path().join("log");
     std::fs::write(&path, "old\n").unwrap();
     let mut follower = Follower::at_end(&path).unwrap();
-    assert!(follower.poll().unwrap().is_empty());
+    assert!(heard(&mut follower).is_empty());
     std::fs::write(&path, "old\nhal").unwrap();
-    assert!(follower.poll().unwrap().is_empty());
+    assert!(heard(&mut follower).is_empty());
     std::fs::write(&path, "old\nhalf\n").unwrap();
-    assert_eq!(follower.poll().unwrap(), ["half"]);
+    assert_eq!(heard(&mut follower), ["half"]);
     std::fs::write(&path, "new\n").unwrap();
-    assert_eq!(follower.poll().unwrap(), ["new"]);
+    assert_eq!(heard(&mut follower), ["new"]);
     std::fs::remove_file(&path).unwrap();
-    assert!(follower.poll().unwrap().is_empty());
+    assert!(heard(&mut follower).is_empty());
     std::fs::write(&path, "again\n").unwrap();
-    assert_eq!(follower.poll().unwrap(), ["again"]);
+    assert_eq!(heard(&mut follower), ["again"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -59,7 +58,7 @@ async fn a_follower_sees_every_line_over_many_files() {
     assert!(segment::list(&path).unwrap().len() > 4);
     let mut seqs = Vec::new();
     until("the last line is seen", || {
-        let lines = follower.poll().unwrap();
+        let lines = heard(&mut follower);
         seqs.extend(
             lines
                 .iter()
@@ -88,7 +87,7 @@ async fn a_follower_goes_on_by_number_over_files_that_were_compressed_meanwhile(
     let last = audit.view().seq;
     let mut seqs: Vec<u64> = Vec::new();
     until("the last line is seen", || {
-        let lines = follower.poll().unwrap();
+        let lines = heard(&mut follower);
         let records = lines
             .iter()
             .map(|line| serde_json::from_str::<Record>(line).unwrap());

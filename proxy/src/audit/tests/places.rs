@@ -63,7 +63,7 @@ fn a_rotated_log_is_begun_anew_and_the_numbers_go_on() {
 
     let mut seen = Vec::new();
     for _ in 0..4 {
-        seen.extend(follower.poll().unwrap());
+        seen.extend(heard(&mut follower));
     }
     let seqs: Vec<u64> = seen
         .iter()

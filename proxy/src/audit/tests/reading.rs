@@ -1,6 +1,7 @@
 //! What a reader is shown: filters, a line for people, the schema.
 
-use super::super::tail::{Paint, last, render};
+use super::super::query::Reader;
+use super::super::tail::{Paint, render};
 use super::*;
 
 #[test]
@@ -19,11 +20,9 @@ fn filters_and_the_last_lines() {
     }
     let file = path.join(FILE);
     let found = |filter: &Filter, count| -> Vec<String> {
-        last(&[segment::Segment::alone(&file)], filter, count)
-            .unwrap()
-            .into_iter()
-            .map(|(_, record)| record.id)
-            .collect()
+        let files = Snapshot::at(&file).unwrap();
+        let last = Reader::new(&files, filter).last(count).unwrap();
+        last.into_iter().map(|(_, record)| record.id).collect()
     };
     assert_eq!(found(&Filter::default(), 2), ["1", "2"]);
     let refused = Filter {
@@ -188,9 +187,9 @@ fn every_filter_selects_and_no_file_that_can_match_is_left_out() {
             },
         ),
     ];
-    let segments = segment::list(&path).unwrap();
+    let files = Snapshot::at(&path).unwrap();
     let ask = |filter: &Filter| -> Vec<String> {
-        let found = last(&segments, filter, 9).unwrap().into_iter();
+        let found = Reader::new(&files, filter).last(9).unwrap().into_iter();
         found.map(|(_, record)| record.id).collect()
     };
     assert_eq!(ask(&none()).len(), 4, "control: with the closing record");

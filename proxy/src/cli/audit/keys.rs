@@ -122,13 +122,13 @@ fn write(path: &Path, bytes: &[u8], mode: u32, owner: Option<(Uid, Gid)>) -> std
 
 /// Writes a checkpoint's text and its signature as two files.
 pub(super) fn export(args: &ExportArgs) -> Exit {
-    let segments = match args.source.segments() {
-        Ok(segments) => segments,
+    let files = match args.source.files() {
+        Ok(files) => files,
         Err(exit) => return exit,
     };
     let mut found = None;
     let everything = Filter::default();
-    let mut reader = Reader::new(&segments, &everything);
+    let mut reader = Reader::new(&files, &everything);
     let read = reader.each(|_, record| {
         if let Some(checkpoint) = &record.checkpoint
             && args.seq.is_none_or(|wanted| wanted == record.seq)
@@ -138,13 +138,13 @@ pub(super) fn export(args: &ExportArgs) -> Exit {
         }
         std::ops::ControlFlow::Continue(())
     });
-    super::remark(&reader);
+    let exit = super::remark(&reader, Exit::No);
     if let Err(problem) = read {
         return fail(&problem);
     }
     let Some((seq, checkpoint)) = found else {
         tell("there is no such signed checkpoint");
-        return Exit::No;
+        return exit;
     };
     let text = args.to.join(format!("checkpoint-{seq}.txt"));
     let signature = args.to.join(format!("checkpoint-{seq}.txt.asc"));

@@ -141,19 +141,19 @@ impl Stats {
 
 /// 0 when something was counted, 1 when nothing matched.
 pub(super) fn stats(args: &StatsArgs) -> Exit {
-    let segments = match args.source.segments() {
-        Ok(segments) => segments,
+    let files = match args.source.files() {
+        Ok(files) => files,
         Err(exit) => return exit,
     };
     let filter = args.filter.filter();
     let (mut stats, mut exit) = (Stats::default(), Exit::No);
-    let mut reader = Reader::new(&segments, &filter);
+    let mut reader = Reader::new(&files, &filter);
     let read = reader.each(|_, record| {
         stats.add(record);
         exit = Exit::Yes;
         ControlFlow::Continue(())
     });
-    super::remark(&reader);
+    let exit = super::remark(&reader, exit);
     if let Err(problem) = read {
         return unreadable(&args.source.shown(), &problem);
     }

@@ -56,8 +56,8 @@ pub(in crate::cli) struct TableArgs {
 
 /// 0 when something matched, 1 when nothing did.
 pub(super) fn export(args: &TableArgs) -> Exit {
-    let segments = match args.source.segments() {
-        Ok(segments) => segments,
+    let files = match args.source.files() {
+        Ok(files) => files,
         Err(exit) => return exit,
     };
     let filter = args.filter.filter();
@@ -65,7 +65,7 @@ pub(super) fn export(args: &TableArgs) -> Exit {
     if !say(&COLUMNS.join(",")) {
         return exit;
     }
-    let mut reader = Reader::new(&segments, &filter);
+    let mut reader = Reader::new(&files, &filter);
     let read = reader.each(|line, _| {
         exit = Exit::Yes;
         let row = serde_json::from_str(line).map(|record: Value| row(&record));
@@ -74,7 +74,7 @@ pub(super) fn export(args: &TableArgs) -> Exit {
             false => ControlFlow::Break(()),
         }
     });
-    super::remark(&reader);
+    let exit = super::remark(&reader, exit);
     match read {
         Ok(()) => exit,
         Err(problem) => unreadable(&args.source.shown(), &problem),
