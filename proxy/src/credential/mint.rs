@@ -515,3 +515,6 @@ fn signed(key: &Secret, app: &str, now: i64) -> Result<Zeroizing<Vec<u8>>, MintE
         format!("Bearer {text}.{signature}").into_bytes(),
     ))
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,3 +156,6 @@ pub(crate) fn chain(error: &dyn std::error::Error) -> String {
         None => head,
     }
 }
+
+#[cfg(test)]
+mod tests;

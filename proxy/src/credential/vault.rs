@@ -41,7 +41,7 @@ struct Entry {
     changing: Stamps,
     /// Waits before a canary that had no answer is sent again.
     canary_again: Again,
-    /// Waits before a value that is missing is read again though its source has not changed.
+    /// Waits before a source that could not be read is read again though it has not changed.
     read_again: Again,
 }
 
@@ -119,6 +119,14 @@ impl Vault {
         }
     }
 
+    /// How often the source could not be read since it could be.
+    #[cfg(test)]
+    pub(super) fn tries(&self, name: &CredentialName) -> u32 {
+        self.read()
+            .get(name)
+            .map_or(0, |entry| entry.read_again.tries)
+    }
+
     /// Opens the store, and tries the operator's entries with its key.
     fn prove_scope(&self) -> Result<(), CredentialError> {
         let Some(config) = &self.store else {
@@ -145,7 +153,8 @@ impl Vault {
     }
 
     /// Reads the sources that have changed and have then stayed as they are for one call, and, now
-    /// and then, those of credentials that have no value: to be called often. The names that have a new value, and what failed.
+    /// and then, those that could not be read: to be called often. The names that have a new value, and
+    /// what failed that has not failed in the same way before.
     pub fn follow(&self) -> (Vec<CredentialName>, Vec<CredentialError>) {
         let reader = Reader::new(self.store.as_ref());
         let mut changed = BTreeSet::new();
@@ -155,8 +164,8 @@ impl Vault {
             let Some(entry) = entries.get_mut(&config.name) else {
                 continue;
             };
-            let missing = entry.current.is_none() && entry.pending.is_none();
-            let lost = missing && entry.read_again.at.is_some() && entry.read_again.is_due();
+            // What could not be read may be readable again though nothing about the file has changed.
+            let lost = entry.read_again.at.is_some() && entry.read_again.is_due();
             if stamp == entry.stamp {
                 entry.changing = None;
                 if lost {
@@ -248,9 +257,18 @@ impl Vault {
                     changed.push(config.name.clone());
                 }
                 Err(error) => {
-                    entry.problem = Some(super::source::chain(&error));
+                    // A value that waited for its canary is withdrawn with its source: nothing may
+                    // come into use that nobody can read any more.
+                    if entry.pending.take().is_some() {
+                        entry.untried = false;
+                    }
+                    let problem = Some(super::source::chain(&error));
+                    // Whoever asks is told each time, the log once.
+                    if only.is_none() || entry.problem != problem {
+                        errors.push(error);
+                    }
+                    entry.problem = problem;
                     entry.read_again.failed();
-                    errors.push(error);
                 }
             }
         }
