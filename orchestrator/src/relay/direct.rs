@@ -282,6 +282,8 @@ async fn accept(shared: Rc<Shared>, listener: tokio::net::TcpListener) {
         };
         let name = shared.addresses.borrow().name(*at.ip()).map(str::to_owned);
         let Some(name) = name else { continue };
+        // The semaphore is never closed: the only failure is that all places are taken, and then the
+        // connection is answered with a refusal that says so, instead of being carried.
         let place = Arc::clone(&shared.connections).try_acquire_owned().ok();
         let gate = shared.gate.clone();
         spawn_local(async move {

@@ -19,6 +19,8 @@ use crate::store::{StoreError, Writer, agents};
 const LEASE_SECONDS: u32 = 60;
 /// How long a run may take when its adapter does not say.
 const DEFAULT_TIMEOUT: u64 = 3600;
+/// A process that was killed is waited for so long.
+const KILLED_WITHIN: Duration = Duration::from_secs(10);
 
 type Cancel = watch::Receiver<Option<String>>;
 
@@ -128,10 +130,16 @@ async fn watch_over<E: Engine, H: Homes>(
             },
         };
         running.kill();
-        let exit = tokio::time::timeout(Duration::from_secs(10), running.wait())
-            .await
-            .ok();
-        return cancelled(exit, why);
+        return match tokio::time::timeout(KILLED_WITHIN, running.wait()).await {
+            Ok(exit) => cancelled(Some(exit), why),
+            // The run is over for its agent. Its ticket is not: who begins the next run waits until
+            // this process is gone.
+            Err(_elapsed) => {
+                let seconds = KILLED_WITHIN.as_secs();
+                let still = format!("its process has not ended {seconds} s after it was killed");
+                cancelled(None, format!("{why}; {still}"))
+            }
+        };
     }
 }
 
