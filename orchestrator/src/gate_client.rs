@@ -26,6 +26,9 @@ pub enum GateError {
     /// It said something that cannot be read.
     #[error("the gate's answer cannot be read")]
     Unreadable(#[source] serde_json::Error),
+    /// Its log holds more than it could read.
+    #[error("the gate's log could not be read whole: {0}")]
+    Lacking(String),
 }
 
 impl GateError {
@@ -35,7 +38,7 @@ impl GateError {
         match self {
             Self::Away(_) => true,
             Self::Refused { status, .. } => *status >= 500 || *status == 429,
-            Self::Unreadable(_) => false,
+            Self::Unreadable(_) | Self::Lacking(_) => false,
         }
     }
 }
@@ -139,13 +142,7 @@ impl GateClient {
         let answer = self
             .ask(Method::GET, &format!("/v1/audit?run={run}"), None)
             .await?;
-        let lines = answer
-            .body
-            .split(|byte| *byte == b'\n')
-            .filter(|line| !line.is_empty());
-        lines
-            .map(|line| serde_json::from_slice(line).map_err(GateError::Unreadable))
-            .collect()
+        records(&answer.body)
     }
 
     /// The last checkpoint of the gate's audit log, if there is one.
@@ -211,4 +208,43 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         next = cause.source();
     }
     text
+}
+
+/// The records in an answer, one a line.
+fn records(body: &[u8]) -> Result<Vec<Value>, GateError> {
+    let lines = body
+        .split(|byte| *byte == b'\n')
+        .filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            let record: Value = serde_json::from_slice(line).map_err(GateError::Unreadable)?;
+            if record["kind"] == "lacking" {
+                let reason = record["reason"].as_str().unwrap_or("it does not say why");
+                return Err(GateError::Lacking(reason.to_owned()));
+            }
+            Ok(record)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_lacks_lines_is_no_answer() {
+        let whole = b"{\"kind\":\"request\"}\n{\"kind\":\"response\"}\n";
+        assert_eq!(records(whole).unwrap().len(), 2, "control");
+        let lacking = [
+            &whole[..],
+            b"{\"kind\":\"lacking\",\"reason\":\"lines 1 to 3\"}\n",
+        ]
+        .concat();
+        let said = records(&lacking).unwrap_err().to_string();
+        assert!(
+            said.ends_with("could not be read whole: lines 1 to 3"),
+            "{said}"
+        );
+        assert!(matches!(records(b"{\"ki"), Err(GateError::Unreadable(_))));
+    }
 }

@@ -393,4 +393,22 @@ mod tests {
             assert_eq!(form, wanted);
         }
     }
+
+    #[test]
+    fn that_nothing_was_found_says_nothing_where_lines_are_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let closed = folder.path().join("audit-00000000000000000001.jsonl");
+        let everything = Filter::default();
+        for (gone, nothing) in [(false, Exit::No), (true, Exit::CouldNotTell)] {
+            std::fs::write(&closed, "").unwrap();
+            let files = Snapshot::at(folder.path()).unwrap();
+            if gone {
+                std::fs::remove_file(&closed).unwrap();
+            }
+            let mut reader = Reader::new(&files, &everything);
+            reader.each(|_, _| ControlFlow::Continue(())).unwrap();
+            assert_eq!(remark(&reader, Exit::No), nothing);
+            assert_eq!(remark(&reader, Exit::Yes), Exit::Yes);
+        }
+    }
 }

@@ -85,22 +85,27 @@ pub(super) fn log(audit: &Audit, filter: Filter) -> Answer {
         tracing::warn!("{problem}: the newest lines may be missing from an answer");
     }
     tokio::task::spawn_blocking(move || {
-        let files = Snapshot::at(path.parent().unwrap_or(Path::new(".")));
-        let read = files.and_then(|files| {
+        let say = |line: &str| match sender.blocking_send(Bytes::from(format!("{line}\n"))) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(_) => ControlFlow::Break(()),
+        };
+        // What is missing belongs to the answer: its last lines say so.
+        let lacking = |why: &str| {
+            tracing::warn!("{}: {why}", path.display());
+            let line = serde_json::json!({ "kind": "lacking", "reason": why });
+            // Whoever went away needs no more.
+            let _: ControlFlow<()> = say(&line.to_string());
+        };
+        let read = Snapshot::at(path.parent().unwrap_or(Path::new("."))).and_then(|files| {
             let mut reader = Reader::new(&files, &filter);
-            let read = reader.each(|line, _| {
-                match sender.blocking_send(Bytes::from(format!("{line}\n"))) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                }
-            });
+            let read = reader.each(|line, _| say(line));
             for remark in reader.remarks() {
-                tracing::warn!("{}: {remark}", path.display());
+                lacking(&remark);
             }
             read
         });
         if let Err(problem) = read {
-            tracing::error!("cannot read the audit log {}: {problem}", path.display());
+            lacking(&format!("the log cannot be read any further: {problem}"));
         }
     });
     answer(lines)

@@ -123,6 +123,16 @@ fn tail_follows_and_filters_and_query_answers_about_a_run() {
     );
     let (code, body) = fixture.ask("GET", "/v1/audit?run=run-1", &Value::Null);
     assert_eq!((code, &body["run"]), (200, &json!("run-1")));
+    // What cannot be read is part of the answer.
+    let ask = |fixture: &Fixture| fixture.ask("GET", "/v1/audit?run=run-1", &Value::Null).1;
+    let spoilt = fixture.path("lib/audit/audit-00000000000000000000.jsonl.zst");
+    std::fs::write(&spoilt, "nothing that decompresses").unwrap();
+    let lacking = ask(&fixture);
+    assert_eq!(lacking["kind"], "lacking", "{lacking}");
+    let reason = lacking["reason"].as_str().unwrap();
+    assert!(reason.contains("cannot be read any further"), "{reason}");
+    std::fs::remove_file(&spoilt).unwrap();
+    assert_eq!(ask(&fixture)["run"], "run-1", "control");
     fixture.stop();
 }
 
