@@ -74,7 +74,7 @@ fn heard(follower: &mut Follower) -> Vec<String> {
     follower
         .poll(|heard| match heard {
             Heard::Line(line) => lines.push(line),
-            other => panic!("{other}"),
+            other @ (Heard::Missed(..) | Heard::Back(..)) => panic!("{other}"),
         })
         .unwrap();
     lines

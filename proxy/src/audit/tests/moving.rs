@@ -144,7 +144,7 @@ fn a_log_whose_files_change_at_any_step_is_read_whole_or_says_what_it_lacks() {
     assert!(steps.len() >= 3 + 4, "each file is a step: {steps:?}");
     let mut lacked = 0;
     for change in CHANGES {
-        for point in 0..steps.len() {
+        for (point, step) in steps.iter().enumerate() {
             let (_keep, path) = directory();
             let mut log = Moving::new(&path);
             let before = log.seq();
@@ -155,10 +155,7 @@ fn a_log_whose_files_change_at_any_step_is_read_whole_or_says_what_it_lacks() {
                 }
                 at += 1;
             });
-            let case = format!(
-                "{change:?} at {:?} {point}: {seqs:?} {remarks:?}",
-                steps[point]
-            );
+            let case = format!("{change:?} at {:?} {point}: {seqs:?} {remarks:?}", step);
             assert!(at > point, "{case}");
             assert!(seqs.windows(2).all(|two| two[0] < two[1]), "{case}");
             let missing: Vec<u64> = (1..=before).filter(|seq| !seqs.contains(seq)).collect();
