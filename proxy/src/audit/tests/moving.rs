@@ -155,7 +155,7 @@ fn a_log_whose_files_change_at_any_step_is_read_whole_or_says_what_it_lacks() {
                 }
                 at += 1;
             });
-            let case = format!("{change:?} at {:?} {point}: {seqs:?} {remarks:?}", step);
+            let case = format!("{change:?} at {step:?} {point}: {seqs:?} {remarks:?}");
             assert!(at > point, "{case}");
             assert!(seqs.windows(2).all(|two| two[0] < two[1]), "{case}");
             let missing: Vec<u64> = (1..=before).filter(|seq| !seqs.contains(seq)).collect();
