@@ -253,7 +253,8 @@ fn crd_27_nothing_without_a_value_is_written_or_loaded() {
     let lab = Lab::new();
     lab.put("canary-one");
     let attachment = b"\nContent-Disposition: attachment\nContent-Transfer-Encoding: Base64\n\n";
-    let empty: [&[u8]; 7] = [
+    let hollow = b"-----BEGIN PGP MESSAGE-----\n\n=twTO\n-----END PGP MESSAGE-----\n";
+    let empty: [&[u8]; 8] = [
         b"",
         b"\n",
         b" \t\n",
@@ -261,6 +262,7 @@ fn crd_27_nothing_without_a_value_is_written_or_loaded() {
         b"\xef\xbb\xbf",
         b"null",
         attachment,
+        hollow,
     ];
     for text in empty {
         for verb in ["put", "rotate"] {
@@ -279,7 +281,7 @@ fn crd_27_nothing_without_a_value_is_written_or_loaded() {
         "{refused:?}"
     );
     assert_eq!(lab.by_gpg(), b"canary-one", "nothing was written");
-    for text in [b"".as_slice(), b"\n", attachment] {
+    for text in [b"".as_slice(), b"\n", attachment, hollow] {
         lab.overwrite(text);
         let said = lab.refused();
         assert!(said.contains("the entry agents/example "), "{said}");
@@ -429,6 +431,87 @@ fn a_rotated_entry_is_in_use_at_once_and_a_broken_one_leaves_the_former() {
         "{log}"
     );
     assert!(!log.contains("canary") && !lab.fixture.stop().contains("canary"));
+}
+
+/// Other people of the machine read the arguments of every process: no command takes a value there.
+#[test]
+fn a_value_is_read_from_stdin_or_a_descriptor_and_is_no_argument() {
+    let lab = Lab::new();
+    lab.put("canary-one");
+    for verb in ["put", "rotate", "import"] {
+        for more in [
+            &["canary-two"][..],
+            &["--value", "canary-two"],
+            &["--value=canary-two"],
+            &["--descriptor", "canary-two"],
+        ] {
+            let arguments = [&[verb, "agents/example"], more].concat();
+            let refused = lab.secret(&arguments, b"canary-three");
+            assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {refused:?}");
+            assert_eq!(
+                lab.by_gpg(),
+                b"canary-one",
+                "{arguments:?}: nothing is written"
+            );
+        }
+        let help = shown(&lab.secret(&[verb, "--help"], b""));
+        let usage = help
+            .lines()
+            .find(|line| line.starts_with("Usage:"))
+            .unwrap();
+        assert!(!usage.to_lowercase().contains("value"), "{usage}");
+    }
+    // The control.
+    assert!(
+        lab.secret(&["put", "agents/example"], b"canary-three")
+            .status
+            .success()
+    );
+    assert_eq!(lab.by_gpg(), b"canary-three");
+}
+
+/// The store's key is a file: neither gpg nor its agent is there, and nothing of the surroundings counts.
+#[test]
+fn the_store_is_read_and_written_without_gpg_or_its_agent() {
+    let lab = Lab::new();
+    let alone = |program: &str, arguments: &[&str], input: &[u8]| {
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .env("PATH", "/nonexistent")
+            .env("HOME", "/nonexistent")
+            .env("GNUPGHOME", lab.fixture.path("operator"))
+            .env("GPG_AGENT_INFO", "/nonexistent:1:1");
+        fed(command, input)
+    };
+    let config = lab.fixture.config();
+    let config = config.to_str().unwrap();
+    let secret = |words: &[&str], input: &[u8]| {
+        alone(
+            PROXY,
+            &[&["secret"], words, &["--config", config]].concat(),
+            input,
+        )
+    };
+    for value in ["canary-one", "canary-two"] {
+        let put = secret(&["put", "agents/example"], value.as_bytes());
+        assert!(put.status.success(), "{put:?}");
+        assert_eq!(lab.by_gpg(), value.as_bytes());
+    }
+    assert!(secret(&["check"], b"").status.success());
+    assert!(secret(&["restore", "agents/example"], b"").status.success());
+    assert_eq!(lab.by_gpg(), b"canary-one");
+    // The control: gpg itself reads nothing there.
+    let file = lab.fixture.path("store/agents/example.gpg");
+    let words = [
+        "--batch",
+        "--no-autostart",
+        "--decrypt",
+        file.to_str().unwrap(),
+    ];
+    let gpg = alone("/usr/bin/gpg", &words, b"");
+    assert!(!gpg.status.success() && gpg.stdout.is_empty(), "{gpg:?}");
 }
 
 /// CRD-20: a crash leaves no core, whatever the system would like.

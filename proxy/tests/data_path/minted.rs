@@ -141,10 +141,23 @@ async fn a_login_s_refresh_token_is_used_once_and_its_successor_survives_a_resta
         let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     };
-    ok().await;
+    let asking = (0..4).map(|uid| {
+        let stand = &stand;
+        async move {
+            let mut tls = stand.tunnel_of(1500 + uid, HOST).await;
+            ask(&mut tls, &get(HOST, "/v1/x")).await
+        }
+    });
+    for answer in join(asking.collect()).await {
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
     ok().await;
     let text = upstream.text();
-    assert_eq!(text.matches("POST /oauth/token ").count(), 1, "{text}");
+    assert_eq!(
+        text.matches("POST /oauth/token ").count(),
+        1,
+        "one for all: {text}"
+    );
     assert!(
         text.contains("grant_type=refresh_token&refresh_token=canary-seed&client_id=cli"),
         "{text}"
