@@ -445,7 +445,7 @@ fn a_value_is_read_from_stdin_or_a_descriptor_and_is_no_argument() {
             &["--value=canary-two"],
             &["--descriptor", "canary-two"],
         ] {
-            let arguments = [&[verb, "agents/example"], more].concat();
+            let arguments = [&[verb, "agents/example"][..], more].concat();
             let refused = lab.secret(&arguments, b"canary-three");
             assert_eq!(refused.status.code(), Some(2), "{arguments:?}: {refused:?}");
             assert_eq!(
@@ -490,7 +490,7 @@ fn the_store_is_read_and_written_without_gpg_or_its_agent() {
     let secret = |words: &[&str], input: &[u8]| {
         alone(
             PROXY,
-            &[&["secret"], words, &["--config", config]].concat(),
+            &[&["secret"][..], words, &["--config", config]].concat(),
             input,
         )
     };
