@@ -27,7 +27,7 @@ pub fn entry(parts: &Parts) -> Result<Entry, Refusal> {
             let authority =
                 Authority::with_default_port(stated.as_str(), Scheme::Http.default_port())
                     .map_err(|error| malformed_authority(&error))?;
-            agree(&parts.headers, Scheme::Http, &authority)?;
+            agree(&parts.headers, Scheme::Http, &authority).map_err(two_names)?;
             Ok(Entry::Absolute(authority))
         }
         (Some("https"), _) => Err(Refusal::new(
@@ -291,6 +291,19 @@ fn malformed_authority(error: &AuthorityError) -> Refusal {
     )
 }
 
+/// Target and `Host` of one plain request that name two destinations are no misdirected request
+/// but a malformed one (RFC 9112, 3.2.2).
+fn two_names(refusal: Refusal) -> Refusal {
+    if refusal.code != Code::AuthorityMismatch {
+        return refusal;
+    }
+    Refusal::new(
+        Code::MalformedRequest,
+        "the absolute-form target and Host name different destinations",
+        "send one destination in both",
+    )
+}
+
 fn mismatch(what: &str, authority: &Authority) -> Refusal {
     Refusal::new(
         Code::AuthorityMismatch,
@@ -348,12 +361,12 @@ mod tests {
             (
                 "http://a.example/x",
                 vec!["b.example"],
-                Code::AuthorityMismatch,
+                Code::MalformedRequest,
             ),
             (
                 "http://a.example/x",
                 vec!["a.example:8080"],
-                Code::AuthorityMismatch,
+                Code::MalformedRequest,
             ),
             ("http://a.example/x", vec![], Code::MalformedRequest),
             (

@@ -12,59 +12,118 @@ use http::header::{self, HeaderName, HeaderValue};
 /// injects its own, and from every response on a credentialed route. Names are compared in their
 /// [plain] form.
 const CREDENTIALS: &[&str] = &[
-    "authorization",
-    "cookie",
+    "auth",
     "cookie2",
-    "api-key",
-    "apikey",
-    "pveauthcookie",
-    "csrfpreventiontoken",
-    "x-auth-key",
+    "dpop",
+    "jsessionid",
+    "jwt",
+    "key",
+    "phpsessid",
     "x-auth-email",
     "x-auth-user",
-    "token",
-    "auth",
-    "password",
+    "x-honeycomb-team",
+    "x-key",
+    "x-session",
+    "x-session-id",
 ];
 
-/// What the names of such fields end in, whoever invented them.
+/// What the names of such fields end in, whoever invented them, also without a hyphen before.
 const CREDENTIAL_ENDINGS: &[&str] = &[
-    "-token",
-    "-api-key",
-    "-apikey",
-    "-access-key",
-    "-application-key",
-    "-secret",
-    "-secret-key",
-    "-password",
-    "-authorization",
-    "-credential",
-    "-cookie",
+    "accesskey",
+    "api-key",
+    "apikey",
+    "authentication",
+    "authkey",
+    "authorization",
+    "cookie",
+    "credential",
+    "credentials",
+    "oauth",
+    "passphrase",
+    "passwd",
+    "password",
+    "secret",
+    "secretkey",
+    "token",
+    // These are whole words only.
+    "-auth",
+    "-bearer",
+    "-jwt",
+    "-jwt-assertion",
     "-otp",
+    "-pass",
+    "-pat",
+    "-pwd",
+    // Keys of services, users, subscriptions, functions, ...: whatever is not one of `KEYS_OF_DATA`.
+    "-key",
+];
+
+/// What ends in `-key` and names a datum, an attempt or a cipher, and no caller.
+const KEYS_OF_DATA: &[&str] = &[
+    "cache-key",
+    "customer-key",
+    "dedup-key",
+    "deduplication-key",
+    "encryption-key",
+    "idempotency-key",
+    "object-key",
+    "partition-key",
+    "request-key",
+    "routing-key",
+    "row-key",
+    "sort-key",
+    "surrogate-key",
+    "websocket-key",
 ];
 
 /// Fields by which a server behind the gate could be told another host, path, method or client than
 /// the one judged.
 const ROUTING: &[&str] = &[
-    "forwarded",
-    "x-forwarded",
-    "via",
+    "base-url",
+    "client-cert",
+    "client-ip",
     "destination",
-    "x-host",
-    "x-real-host",
-    "x-real-ip",
-    "x-client-ip",
-    "x-cluster-client-ip",
-    "true-client-ip",
-    "cf-connecting-ip",
-    "fastly-client-ip",
+    "forwarded",
+    "http-host",
+    "http-url",
+    "max-forwards",
+    "real-ip",
+    "request-uri",
+    "sudo",
+    "uri",
+    "url",
+    "user",
+    "username",
+    "via",
+    "x-http-destinationurl",
     "x-http-method",
     "x-method",
-    "max-forwards",
+    "x-original",
+    "x-request-uri",
+    "x-sudo",
+    "x-uri",
+    "x-url",
+    "x-user-email",
+    "x-user-id",
 ];
 
 /// What the names of such fields end in.
-const ROUTING_ENDINGS: &[&str] = &["-override"];
+const ROUTING_ENDINGS: &[&str] = &[
+    "-addr",
+    "-base-url",
+    "-clientip",
+    "-host",
+    "-ip",
+    "-ip-address",
+    "-ipv6",
+    "-override",
+    "-proxy-url",
+    "-remote-address",
+    "-target-url",
+    "-upstream-url",
+    "-user",
+    "-username",
+];
 
 /// Fields of this hop (RFC 9110, 7.6.1). `expect` is among them because the gate answers it itself.
 const HOP: &[&str] = &[
@@ -78,6 +137,22 @@ const HOP: &[&str] = &[
     "expect",
 ];
 
+/// The fields of almost every request, which none of the lists means; so that these are not gone
+/// through for nothing.
+const ORDINARY: &[&str] = &[
+    "accept",
+    "accept-encoding",
+    "accept-language",
+    "cache-control",
+    "content-length",
+    "content-type",
+    "git-protocol",
+    "host",
+    "origin",
+    "referer",
+    "user-agent",
+];
+
 /// Fields that say what a request is. They cross, but not a second time in another spelling.
 const SINGLE: &[&str] = &[
     "host",
@@ -88,14 +163,41 @@ const SINGLE: &[&str] = &[
     "accept",
 ];
 
+/// What the names of fields begin with that proxies in front of a server set for it: whom they know
+/// the caller to be, by which certificate, from where and for which address.
 const REQUEST_PREFIXES: &[&str] = &[
+    "cf-access-",
+    "client-cert-",
+    "impersonate-",
+    "php-auth-",
     "proxy-",
-    "x-forwarded-",
-    "x-original-",
-    "x-rewrite-",
+    "remote-",
+    "ssl-client-",
+    "tailscale-",
+    "wl-proxy-",
+    "x-amzn-oidc-",
+    "x-appengine-",
+    "x-arr-",
+    "x-auth-request-",
+    "x-authenticated-",
+    "x-authentik-",
+    "x-client-cert",
+    "x-consumer-",
     "x-envoy-",
+    "x-forward",
+    "x-goog-authenticated-",
     "x-middleware-",
+    "x-ms-client-principal",
+    "x-original-",
+    "x-override-",
+    "x-pomerium-",
     "x-portcullis-",
+    "x-proxy-",
+    "x-remote-",
+    "x-rewrite-",
+    "x-ssl-",
+    "x-vouch-",
+    "x-webauth-",
 ];
 
 /// Response fields that open a session, steer to another transport, or belong to this hop.
@@ -115,11 +217,8 @@ const RESPONSE_PREFIXES: &[&str] = &["proxy-", "x-portcullis-"];
 /// judged.
 pub fn request(headers: &mut HeaderMap) {
     nominated(headers);
-    remove(headers, REQUEST_PREFIXES, &|name| {
-        is_credential(name)
-            || ROUTING.contains(&name)
-            || ends_in(name, ROUTING_ENDINGS)
-            || HOP.contains(&name)
+    remove(headers, &[], &|name| {
+        !ORDINARY.contains(&name) && is_foreign(name)
     });
     headers.remove(header::HOST);
     let doubles: Vec<HeaderName> = headers
@@ -153,12 +252,33 @@ pub fn like(headers: &mut HeaderMap, name: &HeaderName) {
     remove(headers, &[], &|name| name == wanted);
 }
 
-fn is_credential(name: &str) -> bool {
-    CREDENTIALS.contains(&name) || ends_in(name, CREDENTIAL_ENDINGS)
+/// Whether a field of a request carries a credential, routes it or belongs to this hop.
+fn is_foreign(name: &str) -> bool {
+    is_credential(name)
+        || ROUTING.contains(&name)
+        || ends_in(name, ROUTING_ENDINGS)
+        || HOP.contains(&name)
+        || begins_with(name, REQUEST_PREFIXES)
 }
 
+fn is_credential(name: &str) -> bool {
+    CREDENTIALS.contains(&name)
+        || (ends_in(name, CREDENTIAL_ENDINGS) && !ends_in(name, KEYS_OF_DATA))
+}
+
+/// Most names differ from most endings in the last byte already.
 fn ends_in(name: &str, endings: &[&str]) -> bool {
-    endings.iter().any(|ending| name.ends_with(ending))
+    let last = name.as_bytes().last();
+    endings
+        .iter()
+        .any(|ending| ending.as_bytes().last() == last && name.ends_with(ending))
+}
+
+fn begins_with(name: &str, prefixes: &[&str]) -> bool {
+    let first = name.as_bytes().first();
+    prefixes
+        .iter()
+        .any(|prefix| prefix.as_bytes().first() == first && name.starts_with(prefix))
 }
 
 /// A field's name as many servers read it: CGI and its heirs (WSGI, Rack, PHP) know letters and
@@ -215,7 +335,7 @@ fn remove(headers: &mut HeaderMap, prefixes: &[&str], unwanted: &dyn Fn(&str) ->
         .keys()
         .filter(|name| {
             let name = &*plain(name.as_str());
-            unwanted(name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+            unwanted(name) || begins_with(name, prefixes)
         })
         .cloned()
         .collect();
@@ -293,6 +413,62 @@ mod tests {
         let mut left: Vec<&str> = headers.keys().map(HeaderName::as_str).collect();
         left.sort_unstable();
         assert_eq!(left, ["accept", "content-length", "git-protocol"]);
+    }
+
+    /// Attack: AUT-13, CRD-03
+    #[test]
+    fn every_kind_of_credential_and_of_identity_goes_and_what_only_looks_alike_stays() {
+        let crosses = |name: &str| {
+            let name = HeaderName::from_bytes(name.as_bytes()).unwrap();
+            let mut headers = HeaderMap::new();
+            headers.insert(name.clone(), HeaderValue::from_static("own"));
+            request(&mut headers);
+            headers.contains_key(name)
+        };
+        let credentials = "Ocp-Apim-Subscription-Key X-Functions-Key X-Auth X-Key X-Session-Id \
+            Authentication DPoP X-Credentials X-Passphrase Credentials Passphrase Secret Token Key \
+            X-RapidAPI-Key X-ClickHouse-Key X-Appwrite-Key X-Parse-Master-Key X-License-Key \
+            X-Insert-Key aeg-sas-key X-MBX-APIKEY X-Client-Secret X-AuthToken AccessToken X-OAuth \
+            CB-ACCESS-PASSPHRASE X-Registry-Auth X-Sentry-Auth X-User-Password X-Db-Passwd X-Db-Pwd \
+            Cf-Access-Client-Secret Cf-Access-Jwt-Assertion X-Goog-Iap-Jwt-Assertion X-Jwt X-Bearer \
+            X-Session Key X-Amz-Credential X-Custom-IP-Authorization Proxy-Authentication Cookie \
+            PVEAuthCookie X-Auth-User X-Auth-Email Php-Auth-Pw X-Honeycomb-Team X-Secret-Key";
+        let identities = "X-Remote-User Remote-User Remote-Groups Remote-Email X-WebAuth-User \
+            X-Remote-IP X-Remote-Addr X-Originating-IP X-True-IP X-Source-IP Client-IP Real-IP \
+            Cluster-Client-IP X-ProxyUser-IP CF-Connecting-IP CF-Connecting-IPv6 WL-Proxy-Client-IP \
+            X-Azure-ClientIP X-Forward-For X-Forwarder-For X-Forwarded X-Forwarded-User \
+            X-Auth-Request-Email X-Authenticated-Userid X-Goog-Authenticated-User-Email \
+            X-Ms-Client-Principal X-Ms-Client-Principal-Name X-Amzn-Oidc-Data X-Authentik-Groups \
+            X-Pomerium-Claim-Email Tailscale-User-Login Impersonate-User Impersonate-Group Sudo \
+            X-Consumer-Username X-ClickHouse-User X-Trino-User X-User-Id X-Username X-User \
+            Ssl-Client-Cert X-SSL-Client-Verify X-Client-Cert Client-Cert Client-Cert-Chain \
+            X-ARR-ClientCert X-Proxy-URL Base-Url X-Base-Url Http-Url Request-Uri Uri Url \
+            X-Original X-Original-URL X-Override-URL X-HTTP-DestinationURL X-HTTP-Host X-Backend-Host \
+            X-HTTP-Host-Override X-Target-Url X-Rewrite-Path X-Method-Override";
+        for name in credentials
+            .split_whitespace()
+            .chain(identities.split_whitespace())
+        {
+            assert!(!crosses(name), "{name}");
+            assert!(!crosses(&name.replace('-', "_")), "{name} with underscores");
+        }
+        let harmless = "Idempotency-Key X-Idempotency-Key Sec-WebSocket-Key Surrogate-Key X-Cache-Key \
+            X-Amz-Server-Side-Encryption-Customer-Key x-goog-encryption-key X-Partition-Key \
+            Mcp-Session-Id session_id conversation_id X-Claude-Code-Session-Id npm-session npm-command \
+            anthropic-version anthropic-beta openai-organization OpenAI-Project X-Stainless-Lang \
+            X-GitHub-Api-Version Git-Protocol Grpc-Timeout X-Requested-With X-Request-Id \
+            X-Correlation-Id traceparent User-Agent Referer Origin If-None-Match If-Range Range Accept \
+            Accept-Language Cache-Control Content-MD5 Content-Type X-Amz-Date X-Amz-Content-Sha256 \
+            X-Amz-Target X-Goog-Api-Client X-Ms-Version X-Ms-Client-Request-Id Depth X-Author \
+            X-Authoring X-Monkey X-Tokenizer X-Ghost X-Clip X-Users X-Compass X-Remoteness X-Cookies \
+            X-Keyboard X-Userland X-Urls Prefer Link From DNT Docker-Upload-Uuid X-ClickHouse-Database \
+            X-Redirect-Count Last-Event-Id Client-Version Client-Timeout X-Client-Version";
+        for name in harmless.split_whitespace() {
+            assert!(crosses(name), "control: {name}");
+        }
+        for name in ORDINARY {
+            assert!(!is_foreign(name), "{name} is skipped and stands in a list");
+        }
     }
 
     #[test]

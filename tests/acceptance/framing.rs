@@ -249,6 +249,12 @@ fn connect_targets_and_plain_requests_are_strict() {
         let first = finished.stdout.lines().next().unwrap_or_default();
         let refused = first.starts_with("HTTP/1.1 4") || name == "another port";
         assert!(refused, "{name}: {}", finished.shown());
+        let malformed = first.starts_with("HTTP/1.1 400 ");
+        assert!(
+            malformed || name != "plain, other host",
+            "{}",
+            finished.shown()
+        );
     }
     assert!(world.web.connections().is_empty() && world.evil.connections().is_empty());
     let clean = [(
@@ -270,7 +276,9 @@ fn fields_that_would_reroute_or_impersonate_are_taken_off() {
     let world = World::new();
     let request = "GET /names HTTP/1.1\r\nHost: {web}\r\nX-Forwarded-Host: {evil}\r\nForwarded: host={evil}\r\n\
         X-Original-URL: /secret/x\r\nX-Rewrite-URL: /secret/x\r\nX-Portcullis-Code: forged\r\n\
-        Proxy-Connection: keep-alive\r\nConnection: close, X-Nominated\r\nX-Nominated: 1\r\nTE: trailers\r\n\
+        X-Remote-User: admin\r\nX-Originating-IP: 127.0.0.1\r\nBase-Url: {evil}\r\nX-WebAuth-User: admin\r\n\
+        Ocp-Apim-Subscription-Key: own\r\nX-Functions-Key: own\r\nX-Session-Id: own\r\nDPoP: own\r\n\
+        Idempotency-Key: kept\r\nMcp-Session-Id: kept\r\nProxy-Connection: keep-alive\r\nConnection: close, X-Nominated\r\nX-Nominated: 1\r\nTE: trailers\r\n\
         X-Kept: 1\r\n\r\n";
     let seen = raw(&world, &tunnel(), request);
     assert!(seen.stdout.starts_with("HTTP/1.1 200 "), "{}", seen.shown());
@@ -286,7 +294,18 @@ fn fields_that_would_reroute_or_impersonate_are_taken_off() {
         "x-portcullis",
         "proxy-connection",
         "x-nominated",
+        "x-remote-user",
+        "x-originating-ip",
+        "base-url",
+        "x-webauth-user",
+        "subscription-key",
+        "x-functions-key",
+        "x-session-id",
+        "dpop",
     ] {
         assert!(!received.contains(field), "{field}: {received}");
+    }
+    for field in ["idempotency-key", "mcp-session-id"] {
+        assert!(received.contains(field), "control: {field}: {received}");
     }
 }
