@@ -79,7 +79,7 @@ codes! {
     CouldNotInspect = "could_not_inspect", 403;
     /// Several rules allow the request with different credentials.
     AmbiguousCredential = "ambiguous_credential", 403;
-    /// CONNECT target, SNI, absolute-form target and Host do not name one authority.
+    /// CONNECT target, SNI and Host do not name one authority.
     AuthorityMismatch = "authority_mismatch", 421;
     /// The TLS server name differs from the CONNECT target.
     SniMismatch = "sni_mismatch", 421;
