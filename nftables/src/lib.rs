@@ -26,6 +26,7 @@ pub mod netlink;
 mod ports;
 pub mod privilege;
 mod processes;
+pub mod reader;
 pub mod render;
 mod reserves;
 pub mod ruleset;

@@ -4,8 +4,8 @@ use std::net::IpAddr;
 
 use toml::de::DeTable;
 
-use super::read::{Reader, Value};
 use super::{At, Scope, User, destination};
+use crate::reader::{Reader, Value};
 
 /// As written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -92,7 +92,7 @@ impl Reader<'_> {
             self.problem(
                 value,
                 "guest",
-                text.into(),
+                text,
                 "remove it: only the listed agents are shut",
             );
         }
@@ -140,22 +140,8 @@ impl Reader<'_> {
     }
 
     fn administration(&mut self, guest: &DeTable<'_>) -> Vec<At<AdministrationName>> {
-        let Some(value) = guest.get("administration") else {
-            return Vec::new();
-        };
-        let Some(list) = value.get_ref().as_array() else {
-            let hint = "write each under its own [[guest.administration]]";
-            let text = "must be a list of tables";
-            self.problem(value, "guest.administration", text.into(), hint);
-            return Vec::new();
-        };
         let mut found = Vec::new();
-        for (index, entry) in list.iter().enumerate() {
-            let key = format!("guest.administration[{index}]");
-            let Some(table) = entry.get_ref().as_table() else {
-                self.problem(entry, &key, "must be a table".into(), "");
-                continue;
-            };
+        for (entry, table, key) in self.tables(guest, "guest.", "administration") {
             self.known(
                 table,
                 &format!("{key}."),
@@ -214,12 +200,7 @@ impl Reader<'_> {
         };
         let list = value.get_ref().as_array();
         let Some(list) = list.filter(|list| !list.is_empty()) else {
-            self.problem(
-                value,
-                key,
-                "must be a list with something in it".into(),
-                hint,
-            );
+            self.problem(value, key, "must be a list with something in it", hint);
             return Vec::new();
         };
         let mut found = Vec::new();

@@ -1,14 +1,13 @@
 //! TOML text to [`Config`], collecting every problem with its line.
 
-use std::ops::Range;
 use std::path::PathBuf;
 
-use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::{Agents, At, Config, Exception, Protocol, Redirect, Scope, User};
 use crate::accounts::UidRange;
 use crate::diagnostics::Diagnostics;
+use crate::reader::{Reader, Value};
 
 const KEYS: &[&str] = &[
     "scope",
@@ -26,92 +25,45 @@ const KEYS: &[&str] = &[
 const EXCEPTION_KEYS: &[&str] = &["user", "destination", "protocol", "reason", "expires"];
 
 pub(super) fn config(text: &str, file: &str) -> Result<Config, Diagnostics> {
-    let mut reader = Reader {
-        text,
-        problems: Diagnostics::new(file),
-    };
-    let (document, errors) = DeTable::parse_recoverable(text);
-    for error in errors {
-        let line = error.span().map_or(0, |span| reader.line(&span));
-        reader
-            .problems
-            .add(line, "", error.message(), "the file must be valid TOML");
-    }
-    let table = document.get_ref();
-    reader.known(table, "", KEYS);
-    let scope = reader.scope(table);
-    let name = reader.table_name(table);
-    let gate_port = reader
-        .required(table, "gate_port", PORT_HINT)
-        .and_then(|value| reader.port(value, "gate_port"));
-    let redirect = reader.redirect(table);
-    let resolver = reader.resolver(table);
-    reader.distinct(table);
-    let proxy = reader.required(table, "proxy", "name the user the gate runs as");
-    let proxy = proxy.and_then(|value| reader.user(value, "proxy"));
-    let agents = reader.agents(table, scope);
-    let reserves = reader.reserves(table, &agents);
-    let status = reader.status(table);
-    let exceptions = reader.exceptions(table);
-    let guest = reader.guest(table, scope);
-    let config = match (scope, name, gate_port, proxy, status) {
-        (Some(scope), Some(table), Some(gate_port), Some(proxy), Some(status)) => Some(Config {
-            file: file.to_owned(),
-            scope,
-            table,
-            gate_port,
-            redirect,
-            resolver,
-            proxy,
-            agents,
-            reserves,
-            status,
-            exceptions,
-            guest,
-        }),
-        _ => None,
-    };
-    reader.problems.finish(config)
+    Reader::read(text, file, |reader, table| reader.config(table, file))
 }
-
-pub(super) struct Reader<'t> {
-    text: &'t str,
-    pub(super) problems: Diagnostics,
-}
-
-pub(super) type Value<'a, 'i> = &'a Spanned<DeValue<'i>>;
 
 impl Reader<'_> {
-    pub(super) fn line(&self, span: &Range<usize>) -> usize {
-        let end = span.start.min(self.text.len());
-        1 + self.text.as_bytes()[..end]
-            .iter()
-            .filter(|byte| **byte == b'\n')
-            .count()
-    }
-
-    pub(super) fn problem(&mut self, value: Value<'_, '_>, key: &str, text: String, hint: &str) {
-        let line = self.line(&value.span());
-        self.problems.add(line, key, text, hint);
-    }
-
-    pub(super) fn known(&mut self, table: &DeTable<'_>, prefix: &str, keys: &[&str]) {
-        for (key, _) in table.iter() {
-            let name = key.get_ref().as_ref();
-            if keys.contains(&name) {
-                continue;
+    fn config(&mut self, table: &DeTable<'_>, file: &str) -> Option<Config> {
+        self.known(table, "", KEYS);
+        let scope = self.scope(table);
+        let name = self.table_name(table);
+        let gate_port = self
+            .required(table, "gate_port", PORT_HINT)
+            .and_then(|value| self.port(value, "gate_port"));
+        let redirect = self.redirect(table);
+        let resolver = self.resolver(table);
+        self.distinct(table);
+        let proxy = self.required(table, "proxy", "name the user the gate runs as");
+        let proxy = proxy.and_then(|value| self.user(value, "proxy"));
+        let agents = self.agents(table, scope);
+        let reserves = self.reserves(table, &agents);
+        let status = self.status(table);
+        let exceptions = self.exceptions(table);
+        let guest = self.guest(table, scope);
+        match (scope, name, gate_port, proxy, status) {
+            (Some(scope), Some(table), Some(gate_port), Some(proxy), Some(status)) => {
+                Some(Config {
+                    file: file.to_owned(),
+                    scope,
+                    table,
+                    gate_port,
+                    redirect,
+                    resolver,
+                    proxy,
+                    agents,
+                    reserves,
+                    status,
+                    exceptions,
+                    guest,
+                })
             }
-            let line = self.line(&key.span());
-            let nearest = keys
-                .iter()
-                .max_by(|a, b| strsim::jaro(a, name).total_cmp(&strsim::jaro(b, name)))
-                .filter(|near| strsim::jaro(near, name) > 0.7);
-            let hint = match nearest {
-                Some(near) => format!("did you mean \"{near}\"?"),
-                None => format!("known keys: {}", keys.join(", ")),
-            };
-            self.problems
-                .add(line, format!("{prefix}{name}"), "unknown key", hint);
+            _ => None,
         }
     }
 
@@ -185,7 +137,7 @@ impl Reader<'_> {
         match integer(value).and_then(|number| u16::try_from(number).ok()) {
             Some(port) if port != 0 => Some(port),
             _ => {
-                self.problem(value, key, "not a port".into(), PORT_HINT);
+                self.problem(value, key, "not a port", PORT_HINT);
                 None
             }
         }
@@ -194,11 +146,11 @@ impl Reader<'_> {
     /// A list of ports, sorted, each once.
     pub(super) fn ports(&mut self, value: Value<'_, '_>, key: &str) -> Vec<u16> {
         let Some(list) = value.get_ref().as_array() else {
-            self.problem(value, key, "must be a list of ports".into(), "[80, 443]");
+            self.problem(value, key, "must be a list of ports", "[80, 443]");
             return Vec::new();
         };
         if list.is_empty() {
-            self.problem(value, key, "empty".into(), "name at least one port");
+            self.problem(value, key, "empty", "name at least one port");
         }
         let mut ports: Vec<u16> = list
             .iter()
@@ -221,12 +173,7 @@ impl Reader<'_> {
         let value = table.get(key)?;
         let Some(section) = value.get_ref().as_table() else {
             let hint = format!("write it as [{prefix}{key}]");
-            self.problem(
-                value,
-                &format!("{prefix}{key}"),
-                "must be a table".into(),
-                &hint,
-            );
+            self.problem(value, &format!("{prefix}{key}"), "must be a table", &hint);
             return None;
         };
         self.known(section, &format!("{prefix}{key}."), keys);
@@ -243,7 +190,7 @@ impl Reader<'_> {
     ) -> Option<Value<'a, 'i>> {
         let value = table.get(name);
         if value.is_none() {
-            self.problem(section, key, "missing".into(), hint);
+            self.problem(section, key, "missing", hint);
         }
         value
     }
@@ -296,7 +243,7 @@ impl Reader<'_> {
         };
         let path = PathBuf::from(self.string(value, "status", hint)?);
         if !path.is_absolute() {
-            self.problem(value, "status", "must be an absolute path".into(), hint);
+            self.problem(value, "status", "must be an absolute path", hint);
             return None;
         }
         Some(path)
@@ -315,7 +262,7 @@ impl Reader<'_> {
             _ => None,
         };
         if user.is_none() {
-            self.problem(value, key, "not a user".into(), hint);
+            self.problem(value, key, "not a user", hint);
         }
         user.map(|value| At { line, value })
     }
@@ -334,16 +281,16 @@ impl Reader<'_> {
             self.problem(
                 value,
                 "agents",
-                text.into(),
+                text,
                 "remove it: everything but the gate is shut anyway",
             );
         }
         let Some(list) = value.get_ref().as_array() else {
-            self.problem(value, "agents", "must be a list".into(), hint);
+            self.problem(value, "agents", "must be a list", hint);
             return Vec::new();
         };
         if list.is_empty() && scope == Some(Scope::Agents) {
-            self.problem(value, "agents", "empty: nobody would be shut".into(), hint);
+            self.problem(value, "agents", "empty: nobody would be shut", hint);
         }
         let mut found = Vec::new();
         for (index, entry) in list.iter().enumerate() {
@@ -376,7 +323,7 @@ impl Reader<'_> {
             return Vec::new();
         };
         let Some(list) = value.get_ref().as_array() else {
-            self.problem(value, "reserves", "must be a list".into(), hint);
+            self.problem(value, "reserves", "must be a list", hint);
             return Vec::new();
         };
         let mut found = Vec::new();
@@ -392,7 +339,7 @@ impl Reader<'_> {
                 found.push(user);
             } else {
                 let text = "no user under agents: its subordinate ids would not be shut";
-                self.problem(entry, &key, text.into(), hint);
+                self.problem(entry, &key, text, hint);
             }
         }
         found
@@ -409,30 +356,17 @@ impl Reader<'_> {
         let text = self.string(value, key, &hint)?.trim();
         let printable = text.chars().all(|c| (' '..='~').contains(&c) && c != '"');
         if text.is_empty() || text.len() > most || !printable {
-            self.problem(value, key, "not a reason".into(), &hint);
+            self.problem(value, key, "not a reason", &hint);
             return None;
         }
         Some(text.to_owned())
     }
 
     fn exceptions(&mut self, table: &DeTable<'_>) -> Vec<At<Exception>> {
-        let Some(value) = table.get("exception") else {
-            return Vec::new();
-        };
-        let Some(list) = value.get_ref().as_array() else {
-            let hint = "write each exception under its own [[exception]]";
-            self.problem(value, "exception", "must be a list of tables".into(), hint);
-            return Vec::new();
-        };
         let mut found = Vec::new();
-        for (index, entry) in list.iter().enumerate() {
+        for (entry, table, name) in self.tables(table, "", "exception") {
             let line = self.line(&entry.span());
-            let prefix = format!("exception[{index}].");
-            let Some(table) = entry.get_ref().as_table() else {
-                self.problem(entry, &prefix, "must be a table".into(), "");
-                continue;
-            };
-            if let Some(value) = self.exception(table, &prefix) {
+            if let Some(value) = self.exception(table, &format!("{name}.")) {
                 found.push(At { line, value });
             }
         }
@@ -458,7 +392,7 @@ impl Reader<'_> {
             let text = self.string(value, &key("destination"), DESTINATION_HINT)?;
             let parsed = super::destination::with_port(text);
             if let Err(why) = &parsed {
-                self.problem(value, &key("destination"), why.clone(), DESTINATION_HINT);
+                self.problem(value, &key("destination"), why.as_str(), DESTINATION_HINT);
             }
             parsed.ok()
         });
@@ -484,7 +418,7 @@ impl Reader<'_> {
             };
             let parsed = text.parse::<jiff::Timestamp>();
             if parsed.is_err() {
-                self.problem(value, &key("expires"), "not a date".into(), EXPIRES_HINT);
+                self.problem(value, &key("expires"), "not a date", EXPIRES_HINT);
             }
             parsed.ok()
         });
