@@ -1,5 +1,7 @@
 //! Machines without a boundary, however it is missing: `prove` is never green there.
 
+use std::thread;
+
 use super::SCOPES;
 use super::lab::{Lab, TABLE};
 use tests::host;
@@ -19,45 +21,61 @@ const LIST: &[&str] = &[
 
 #[test]
 fn it_never_passes_where_the_boundary_is_absent() {
-    for scope in SCOPES {
-        let other = SCOPES.into_iter().find(|other| *other != scope).unwrap();
-        let lab = Lab::new(scope);
-        let passes = |what: &str| {
-            let proven = lab.prove_only(LIST, "");
-            assert_ne!(proven.code, 0, "{scope}: {what}: {}", proven.shown());
-        };
-        passes("never loaded");
-        lab.nft(&["add", "table", "inet", TABLE]);
-        passes("a table without chains");
-        lab.nft(&["delete", "table", "inet", TABLE]);
-        let empty = format!(
-            "table inet {TABLE} {{\n chain output {{\n type filter hook output priority 0; policy accept;\n }}\n}}"
-        );
-        lab.netns.nft(&empty);
-        passes("a chain without rules");
-        lab.nft(&["delete", "table", "inet", TABLE]);
+    // Side by side, each on a host of its own: most of it is waiting.
+    thread::scope(|threads| {
+        for scope in SCOPES {
+            for missing in [never_there, gone_again, somebody_elses] {
+                threads.spawn(move || missing(scope));
+            }
+        }
+    });
+}
 
-        lab.shut();
-        let held = lab.prove_only(LIST, "");
-        assert_eq!(held.code, 0, "{scope}: control: {}", held.shown());
-        lab.nft(&["flush", "table", "inet", TABLE]);
-        passes("flushed");
-        lab.nft(&["delete", "table", "inet", TABLE]);
-        passes("deleted");
-        lab.shut();
-        lab.nft(&["flush", "ruleset"]);
-        passes("everything flushed");
+#[track_caller]
+fn passes_not(lab: &Lab, scope: &str, what: &str) {
+    let proven = lab.prove_only(LIST, "");
+    assert_ne!(proven.code, 0, "{scope}: {what}: {}", proven.shown());
+}
 
-        // The same name, the other scope: what it should shut is open, or what should be open is shut.
-        lab.apply_as(other);
-        passes("rules of the other scope");
-        lab.nft(&["flush", "ruleset"]);
+fn never_there(scope: &'static str) {
+    let lab = Lab::new(scope);
+    passes_not(&lab, scope, "never loaded");
+    lab.nft(&["add", "table", "inet", TABLE]);
+    passes_not(&lab, scope, "a table without chains");
+    lab.nft(&["delete", "table", "inet", TABLE]);
+    let empty = format!(
+        "table inet {TABLE} {{\n chain output {{\n type filter hook output priority 0; policy accept;\n }}\n}}"
+    );
+    lab.netns.nft(&empty);
+    passes_not(&lab, scope, "a chain without rules");
+}
 
-        // The rules of a neighbour, who has users and a gate of its own.
-        let neighbour = Lab::new(scope);
-        neighbour.apply_in(&lab);
-        passes("rules for other users");
-    }
+fn gone_again(scope: &'static str) {
+    let lab = Lab::new(scope);
+    lab.shut();
+    let held = lab.prove_only(LIST, "");
+    assert_eq!(held.code, 0, "{scope}: control: {}", held.shown());
+    lab.nft(&["flush", "table", "inet", TABLE]);
+    passes_not(&lab, scope, "flushed");
+    lab.nft(&["delete", "table", "inet", TABLE]);
+    passes_not(&lab, scope, "deleted");
+    lab.shut();
+    lab.nft(&["flush", "ruleset"]);
+    passes_not(&lab, scope, "everything flushed");
+}
+
+fn somebody_elses(scope: &'static str) {
+    let lab = Lab::new(scope);
+    // The same name, the other scope: what it should shut is open, or what should be open is shut.
+    let other = SCOPES.into_iter().find(|other| *other != scope).unwrap();
+    lab.apply_as(other);
+    passes_not(&lab, scope, "rules of the other scope");
+    lab.nft(&["flush", "ruleset"]);
+
+    // The rules of a neighbour, who has users and a gate of its own.
+    let neighbour = Lab::new(scope);
+    neighbour.apply_in(&lab);
+    passes_not(&lab, scope, "rules for other users");
 }
 
 /// A list of one's own that has nothing to do with packets still says nothing good of a machine where they pass.
