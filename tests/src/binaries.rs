@@ -48,12 +48,16 @@ pub fn repository() -> PathBuf {
 }
 
 /// The command that builds what tests need, with the profile of the running test.
-fn hint() -> &'static str {
-    if cfg!(debug_assertions) {
-        "cargo build --workspace --bins"
+fn hint() -> String {
+    let folder = directory();
+    let profile = folder.file_name().unwrap_or_default().to_string_lossy();
+    // The one folder that is not called as its profile is.
+    let profile = if profile == "debug" {
+        "dev".into()
     } else {
-        "cargo build --workspace --bins --release"
-    }
+        profile
+    };
+    format!("cargo build --workspace --bins --profile {profile}")
 }
 
 /// The rooms whose sources end up in `name`.
