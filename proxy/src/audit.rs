@@ -12,6 +12,7 @@
 pub mod chain;
 pub mod checkpoint;
 mod clock;
+mod company;
 mod error;
 mod index;
 mod keeper;
@@ -31,6 +32,7 @@ pub mod tally;
 mod turn;
 pub mod verify;
 mod vouching;
+mod workers;
 mod writer;
 
 use std::borrow::BorrowMut;
@@ -41,15 +43,16 @@ use std::time::Duration;
 
 use policy::record::{LogFact, Record, RecordKind};
 use serde::Serialize;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
 use checkpoint::Commitments;
-use shared::{Shared, Waiter};
+use shared::Shared;
 use tally::Tally;
 
 pub use clock::now;
 pub use error::AuditError;
 pub use settings::Settings;
+pub use workers::Workers;
 
 /// The file inside the audit directory.
 pub const FILE: &str = "audit.jsonl";
@@ -58,7 +61,7 @@ const BROADCAST_LINES: usize = 1024;
 /// The end of a request may be written this much later.
 pub const WRITTEN_WITHIN: Duration = Duration::from_millis(5);
 /// Lines of so many bytes do not wait for others.
-const PENDING_BYTES: usize = 32 * 1024;
+const PENDING_BYTES: usize = 64 * 1024;
 
 /// Position of a record in the log, from 1.
 pub type Seq = u64;
@@ -135,26 +138,21 @@ impl Audit {
     ///
     /// # Errors
     /// As [`Audit::append`], also when the sync fails.
-    pub async fn append_durable(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
+    pub async fn append_durable(
+        &self,
+        mut record: impl BorrowMut<Record>,
+    ) -> Result<Seq, AuditError> {
         if self.shared.settings.without.is_wait_left_out() {
             return self.append(record);
         }
-        let (done, synced) = oneshot::channel();
-        let seq = {
-            let id = record.borrow().id.clone();
+        let (seq, member) = {
             let mut state = self.shared.lock();
-            let seq = self.shared.number(&mut state, record)?;
-            state.waiters.push(Waiter { id, done });
+            let seq = self.shared.number(&mut state, record.borrow_mut())?;
+            let member = state.waiters.join(&record.borrow().id);
             self.shared.wake(&state);
-            seq
+            (seq, member)
         };
-        match synced.await {
-            Ok(Ok(())) => Ok(seq),
-            Ok(Err(problem)) => Err(problem),
-            Err(_) => Err(AuditError::Unavailable(
-                "the audit thread has ended".to_owned(),
-            )),
-        }
+        member.wait().await.map(|()| seq)
     }
 
     /// Records the end of what another line announced. Nothing waits for it: it is written with the

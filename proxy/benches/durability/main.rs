@@ -46,6 +46,7 @@ struct Options {
     clients: Vec<usize>,
     workers: Vec<usize>,
     directory: PathBuf,
+    ways: Vec<Way>,
 }
 
 impl Options {
@@ -56,6 +57,7 @@ impl Options {
             clients: vec![1, 16, 64],
             workers: vec![1],
             directory: std::env::temp_dir(),
+            ways: WAYS.to_vec(),
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
@@ -65,6 +67,7 @@ impl Options {
                 "--seconds" => options.span = Duration::from_secs_f64(value().parse().unwrap()),
                 "--clients" => options.clients = numbers(&value()),
                 "--workers" => options.workers = numbers(&value()),
+                "--ways" => options.ways = ways(&value()),
                 "--directory" => options.directory = value().into(),
                 // What cargo itself gives.
                 "--bench" => {}
@@ -77,6 +80,12 @@ impl Options {
 
 fn numbers(text: &str) -> Vec<usize> {
     text.split(',').map(|one| one.parse().unwrap()).collect()
+}
+
+/// By their places in [`WAYS`]. That without a log must be among them.
+fn ways(text: &str) -> Vec<Way> {
+    let ways = numbers(text).into_iter().map(|at| WAYS[at]);
+    ways.collect()
 }
 
 fn main() {
@@ -93,25 +102,25 @@ fn main() {
             let directory = directory.path().join(format!("{} {workers}", way.name()));
             Stand::new(way, *workers, &directory, &origin)
         };
-        let stands: Vec<Stand> = WAYS.into_iter().map(stand).collect();
+        let stands: Vec<Stand> = options.ways.iter().copied().map(stand).collect();
         for count in &options.clients {
-            let mut seen: Vec<Vec<Load>> = WAYS.iter().map(|_| Vec::new()).collect();
+            let mut seen: Vec<Vec<Load>> = stands.iter().map(|_| Vec::new()).collect();
             for round in 0..options.rounds {
                 for turn in 0..stands.len() {
                     let at = (turn + round) % stands.len();
                     seen[at].push(clients.load(&stands[at], *count, options.span));
                 }
             }
-            tell(*workers, *count, &seen);
+            tell(&options.ways, *workers, *count, &seen);
         }
     }
 }
 
 /// A line for each way.
-fn tell(workers: usize, count: usize, seen: &[Vec<Load>]) {
-    let off = WAYS.iter().position(|way| *way == Way::Off).unwrap();
+fn tell(ways: &[Way], workers: usize, count: usize, seen: &[Vec<Load>]) {
+    let off = ways.iter().position(|way| *way == Way::Off).unwrap();
     let middle = |at: usize, figure: &dyn Fn(&Load) -> f64| median(&seen[at], figure);
-    for (at, way) in WAYS.iter().enumerate() {
+    for (at, way) in ways.iter().enumerate() {
         let rate = middle(at, &Load::rate);
         let cpu = middle(at, &|load| load.cpu_us);
         print!(

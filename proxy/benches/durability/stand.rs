@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy::grant::{Grant, RunId};
-use proxy::audit::{Audit, Settings};
+use proxy::audit::{Audit, Settings, Workers};
 use proxy::boundary::Boundary;
 use proxy::ca::Minter;
 use proxy::config::Config;
@@ -90,7 +90,16 @@ impl Stand {
 
     fn serve(way: Way, workers: usize, config: Arc<Config>) -> Self {
         let policies = Arc::new(Policies::load(Arc::clone(&config)).unwrap());
-        let audit = Audit::open_with(&config.audit_directory, way.settings()).unwrap();
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let mut settings = way.settings();
+        settings.workers = Some(Workers::of(&mut runtime));
+        let runtime = runtime
+            .worker_threads(workers)
+            .thread_name("gate")
+            .enable_all()
+            .build()
+            .unwrap();
+        let audit = Audit::open_with(&config.audit_directory, settings).unwrap();
         let audit = Arc::new(audit);
         let (sender, opened) = mpsc::channel(1);
         let settings = RunsSettings {
@@ -113,12 +122,6 @@ impl Stand {
             config,
         };
         let gate = Arc::new(Gate::new(parts).unwrap());
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(workers)
-            .thread_name("gate")
-            .enable_all()
-            .build()
-            .unwrap();
         let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0")).unwrap();
         let address = listener.local_addr().unwrap();
         runtime.spawn(accept(Arc::clone(&gate), listener));

@@ -7,8 +7,13 @@ use std::time::{Duration, Instant};
 use super::WRITTEN_WITHIN;
 use super::shared::{Held, Shared, State};
 
-/// A sync that is to be shared waits for company as long as the last one took, but no longer.
-const GATHERING: Duration = Duration::from_millis(1);
+/// While all threads that serve are at work, a sync that is to be shared waits for company so many times
+/// as long as the last one took.
+const GATHERING_TIMES: u32 = 16;
+/// But no longer than this.
+const GATHERING: Duration = Duration::from_millis(3);
+/// Nor for more than so many.
+const COMPANY: usize = 256;
 
 /// What the thread is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,8 +24,8 @@ pub(super) enum Sleep {
     Deep,
     /// Until somebody waits, or pending lines are due.
     UntilDue,
-    /// Until so many wait as shared the last sync, or it has waited long enough.
-    Gathering(usize),
+    /// Until so many wait, or a thread that serves has nothing to do, or it has waited long enough.
+    Gathering,
 }
 
 impl Shared {
@@ -30,7 +35,7 @@ impl Shared {
             Sleep::Awake => false,
             Sleep::Deep => true,
             Sleep::UntilDue => !state.waiters.is_empty(),
-            Sleep::Gathering(enough) => state.waiters.len() >= enough,
+            Sleep::Gathering => state.waiters.len() >= COMPANY,
         };
         if wanted {
             self.work.notify_one();
@@ -64,14 +69,7 @@ impl Shared {
     /// One write and one sync for all who wait now.
     fn sync<'s>(&'s self, mut state: Held<'s>, last: &mut Group) -> Held<'s> {
         if last.size > 1 {
-            let until = Instant::now() + last.took.min(GATHERING);
-            while state.waiters.len() < last.size && state.failed.is_none() && !state.stop {
-                let left = until.saturating_duration_since(Instant::now());
-                if left.is_zero() {
-                    break;
-                }
-                state = self.sleep(state, Sleep::Gathering(last.size), Some(left));
-            }
+            state = self.gather(state, last.took);
         }
         if state.failed.is_some() {
             return state;
@@ -86,7 +84,7 @@ impl Shared {
         if self.write(&mut state).is_err() {
             return state;
         }
-        let waiters = std::mem::take(&mut state.waiters);
+        let waiters = state.waiters.take();
         let begun = Instant::now();
         let (mut state, synced) = self.make_durable(state);
         *last = Group {
@@ -94,15 +92,33 @@ impl Shared {
             took: begun.elapsed(),
         };
         if synced.is_err() {
-            let ids = waiters.iter().map(|waiter| waiter.id.clone());
-            state.owed.refused.extend(ids);
+            state.owed.refused.extend(waiters.ids());
         }
         drop(state);
-        for waiter in waiters {
-            // A waiter that went away has cancelled its request.
-            let _ = waiter.done.send(synced.clone());
-        }
+        waiters.tell(synced);
         self.lock()
+    }
+
+    /// Lets others join while all threads that serve have other things to do.
+    fn gather<'s>(&'s self, mut state: Held<'s>, took: Duration) -> Held<'s> {
+        let Some(workers) = &self.settings.workers else {
+            return state;
+        };
+        let until = Instant::now() + (took * GATHERING_TIMES).min(GATHERING);
+        workers.await_one(true);
+        while !workers.is_any_idle()
+            && state.waiters.len() < COMPANY
+            && state.failed.is_none()
+            && !state.stop
+        {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.sleep(state, Sleep::Gathering, Some(left));
+        }
+        workers.await_one(false);
+        state
     }
 
     /// Writes a checkpoint and begins a new file when that is due.
@@ -214,6 +230,7 @@ impl Drop for Fuse<'_> {
     fn drop(&mut self) {
         let mut state = self.0.lock();
         state.failed = Some("the log is closed".to_owned());
-        state.waiters.clear();
+        // They hear that it has ended.
+        drop(state.waiters.take());
     }
 }

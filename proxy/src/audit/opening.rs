@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use policy::record::LogFact;
 use tokio::sync::broadcast;
 
+use super::company::Company;
 use super::keeper::Sleep;
 use super::shared::{Owed, Shared, State};
 use super::tally::Tally;
@@ -49,7 +50,7 @@ impl Audit {
         let state = State {
             checked: (log.seq(), Instant::now()),
             log,
-            waiters: Vec::new(),
+            waiters: Company::new(),
             failed: None,
             owed: Owed::default(),
             tally: Tally::default(),
@@ -70,6 +71,9 @@ impl Audit {
             settings,
             source: RwLock::new(None),
         });
+        if let Some(workers) = &shared.settings.workers {
+            workers.tell(&shared);
+        }
         let worker = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name("audit".to_owned())

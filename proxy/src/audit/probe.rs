@@ -16,10 +16,10 @@ const PROBE_SELDOM: Duration = Duration::from_secs(8);
 
 impl Shared {
     pub(super) fn probe<'s>(&'s self, mut state: Held<'s>) -> Held<'s> {
-        for waiter in std::mem::take(&mut state.waiters) {
+        if !state.waiters.is_empty() {
             let problem = state.failed.clone().unwrap_or_default();
-            // As above.
-            let _ = waiter.done.send(Err(AuditError::Unavailable(problem)));
+            let refused = state.waiters.take();
+            refused.tell(Err(AuditError::Unavailable(problem)));
         }
         if state.stop {
             return state;

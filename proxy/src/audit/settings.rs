@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::signing::Signer;
+use super::workers::Workers;
 
 /// Makes what was written to a file durable.
 pub(super) type Sync = Arc<dyn Fn(&File) -> std::io::Result<()> + Send + std::marker::Sync>;
@@ -62,6 +63,8 @@ pub struct Settings {
     pub keep_bytes: Option<u64>,
     /// Closed files are kept so long.
     pub keep_for: Option<Duration>,
+    /// The threads that serve, if the log is to know whether they are at work.
+    pub workers: Option<Arc<Workers>>,
     /// What is left out, which is nothing but in a measurement.
     pub(super) without: Without,
     pub(super) sync: Sync,
@@ -81,6 +84,7 @@ impl Default for Settings {
             keep_files: None,
             keep_bytes: None,
             keep_for: None,
+            workers: None,
             without: Without::Nothing,
             sync: Arc::new(File::sync_data),
             sync_directory: Arc::new(File::sync_all),

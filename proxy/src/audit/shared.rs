@@ -7,9 +7,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use policy::record::Record;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::broadcast;
 
 use super::checkpoint::Commitments;
+use super::company::Company;
 use super::keeper::Sleep;
 use super::tally::Tally;
 use super::writer::Log;
@@ -18,7 +19,8 @@ use super::{AuditError, Seq, Settings, now};
 /// What the lock guards.
 pub(super) struct State {
     pub(super) log: Log,
-    pub(super) waiters: Vec<Waiter>,
+    /// Those who wait for the disk.
+    pub(super) waiters: Company,
     pub(super) failed: Option<String>,
     /// What must be said once the log can be written again.
     pub(super) owed: Owed,
@@ -38,13 +40,6 @@ pub(super) struct State {
     pub(super) syncs: u64,
     /// The last checkpoint that is on the disk.
     pub(super) checkpoint: Option<Arc<str>>,
-}
-
-/// Somebody who waits for the disk.
-pub(super) struct Waiter {
-    /// The id of the record.
-    pub(super) id: String,
-    pub(super) done: oneshot::Sender<Result<(), AuditError>>,
 }
 
 /// What a failure leaves to be told.

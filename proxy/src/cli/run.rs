@@ -15,9 +15,9 @@ use tracing_subscriber::EnvFilter;
 
 use super::ConfigArg;
 use super::output::{Exit, chain, tell};
-use crate::audit::Audit;
 use crate::audit::checkpoint::Commitments;
 use crate::audit::signing::Signer;
+use crate::audit::{Audit, Workers};
 use crate::boundary::{Boundary, BoundaryProof, Source, refusals};
 use crate::ca::Minter;
 use crate::config::{Config, ScopeProof, StoreConfig};
@@ -117,14 +117,17 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
     policies.check_trust()?;
     log_to_stderr();
 
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let workers = Workers::of(&mut runtime);
+    let runtime = runtime
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_name("gate")
         .enable_all()
         .build()
         .map_err(StartError::Runtime)?;
     let served = runtime.block_on(async {
-        let (custody, listeners) = assemble(&config, policies, hardened, visible, foreign)?;
+        let (custody, listeners) =
+            assemble(&config, policies, hardened, visible, foreign, workers)?;
         serve(custody, listeners, args).await
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
@@ -148,8 +151,10 @@ fn assemble(
     hardened: Hardened,
     visible: VisibleUids,
     foreign: Option<Foreign>,
+    workers: Arc<Workers>,
 ) -> Result<(Arc<Custody>, mpsc::Receiver<NewListener>), StartError> {
     let mut settings = config.audit.settings();
+    settings.workers = Some(workers);
     match &config.audit.signing_key {
         Some(path) => {
             let store = config.store.as_ref().map(|store| store.key.as_path());

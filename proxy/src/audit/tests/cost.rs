@@ -48,6 +48,7 @@ fn with_workers(
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let mut settings = Settings {
         checkpoint_every: Duration::from_secs(24 * 3600),
+        workers: Some(Workers::of(&mut builder)),
         ..Settings::default()
     };
     change(&mut settings);
@@ -78,9 +79,13 @@ fn a_lone_record_costs_one_sync_however_often_it_comes() {
 /// Whether the disk is faster or slower than what gathers, and few or many threads are at work.
 #[test]
 fn those_that_wait_together_share_a_sync_with_any_number_of_workers() {
-    for (workers, slow) in [(1, 2), (1, 10), (4, 0), (4, 2), (4, 10)] {
+    let known = [(1, 2), (1, 10), (4, 0), (4, 2), (4, 10)].map(|(many, slow)| (many, slow, true));
+    for (workers, slow, seen) in known.into_iter().chain([(4, 2, false)]) {
         let (_keep, path) = directory();
         let (runtime, audit) = with_workers(&path, workers, |settings| {
+            if !seen {
+                settings.workers = None;
+            }
             settings.sync = Arc::new(move |file| {
                 std::thread::sleep(Duration::from_millis(slow));
                 file.sync_data()
@@ -108,6 +113,67 @@ fn those_that_wait_together_share_a_sync_with_any_number_of_workers() {
         );
         assert_eq!(ids(&path).len(), 256);
     }
+}
+
+/// Where no thread ever rests, a record that others could join waits for them, but not for ever.
+#[test]
+fn a_sync_waits_for_company_only_while_all_are_at_work() {
+    let (_keep, path) = directory();
+    let never_resting = Arc::new(Workers::default());
+    let (runtime, audit) = with_workers(&path, 2, |settings| {
+        settings.workers = Some(Arc::clone(&never_resting));
+    });
+    let before = audit.tally().1.syncs;
+    let all: Vec<_> = (0..8)
+        .map(|_| {
+            let audit = Arc::clone(&audit);
+            runtime.spawn(async move {
+                for _ in 0..8 {
+                    audit.append_durable(record("a")).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for one in all {
+        runtime.block_on(one).unwrap();
+    }
+    let syncs = audit.tally().1.syncs - before;
+    assert!((8..64).contains(&syncs), "{syncs} for 64 records of eight");
+    assert_eq!(ids(&path).len(), 64);
+}
+
+#[test]
+fn threads_that_rest_are_told_from_those_at_work() {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let workers = Workers::of(&mut builder);
+    let runtime = builder.worker_threads(2).enable_all().build().unwrap();
+    let until = |idle: bool| {
+        let deadline = std::time::Instant::now() + Duration::from_secs(60);
+        while workers.is_any_idle() != idle {
+            assert!(std::time::Instant::now() < deadline, "never idle: {idle}");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for _ in 0..3 {
+        until(true);
+        let work = Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let busy: Vec<_> = (0..2)
+            .map(|_| {
+                let work = Arc::clone(&work);
+                runtime.spawn(async move {
+                    while work.load(std::sync::atomic::Ordering::SeqCst) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                })
+            })
+            .collect();
+        until(false);
+        work.store(false, std::sync::atomic::Ordering::SeqCst);
+        for one in busy {
+            runtime.block_on(one).unwrap();
+        }
+    }
+    until(true);
 }
 
 /// Every file below a directory, with its text.
