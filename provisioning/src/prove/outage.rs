@@ -2,7 +2,8 @@
 //!
 //! A process of its own holds it down, in a session of its own and deaf to the signals that end whatever is in its control
 //! group, and brings the gate back when its standard input ends: that it does however `prove` ends, by a signal that nothing
-//! can catch as well. Where it is itself killed that way, `portcullis up` finds what it left ([`remains`]).
+//! can catch as well. Where systemd is process 1 it is in a scope of its own too, since whoever stops the unit that `prove`
+//! runs in kills every process of it. Where it is itself killed that way, `portcullis up` finds what it left ([`remains`]).
 
 use std::fs;
 use std::io::{self, BufRead as _, BufReader, Read as _};
@@ -65,7 +66,16 @@ impl Outage {
     /// # Errors
     /// When it does not run, or does not die.
     pub fn begin(instance: &Instance) -> Result<Self, OutageError> {
-        let mut child = Command::new(SELF)
+        let mut command = if Site::host_has_systemd() {
+            let mut command = Command::new("systemd-run");
+            command.args(["--scope", "--quiet", "--collect", "--"]);
+            // Its own `self` would be systemd-run.
+            command.arg(format!("/proc/{}/exe", std::process::id()));
+            command
+        } else {
+            Command::new(SELF)
+        };
+        let mut child = command
             .args(["prove", "hold-gate", "--prefix"])
             .arg(instance.layout.prefix())
             .env_clear()
