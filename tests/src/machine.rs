@@ -2,15 +2,18 @@
 //!
 //! `tests/boot` makes the disk, once; [`Disk::provisioned`] adds an instance that `portcullis up` made inside. A test
 //! boots that disk as often as it likes: what it changes is thrown away with the machine. Commands go in over the second
-//! serial port. What the machine sends is recorded outside of it, frame by frame.
+//! serial port. What the machine sends is recorded outside of it, frame by frame, and the test is the outside that comes in
+//! by [`Machine::dial`].
 
 pub mod wire;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -26,10 +29,15 @@ pub use disk::Disk;
 /// How long a boot or one command may take on a loaded machine without a processor of its own.
 pub const PATIENCE: Duration = Duration::from_secs(400);
 
+/// The machine's ports that are reached from outside, where it sees 10.0.2.2 dial.
+pub const WAYS_IN: [u16; 3] = [2222, 2323, 2424];
+
 /// A machine that has booted.
 #[derive(Debug)]
 pub struct Machine {
     qemu: Child,
+    /// Which of this process's machines it is.
+    number: u16,
     shell: BufReader<UnixStream>,
     directory: tempfile::TempDir,
 }
@@ -64,6 +72,8 @@ impl Machine {
             .tempdir()
             .expect("room in /tmp");
         let at = |name: &str| directory.path().join(name).display().to_string();
+        static NUMBER: AtomicU16 = AtomicU16::new(0);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // On a loaded host an emulated timer is late, and the kernel's check of it would end in a panic.
         let words = format!(
             "root=/dev/vda rw console=ttyS0 quiet no_timer_check systemd.show_status=yes \
@@ -98,7 +108,8 @@ impl Machine {
             ))
             .args(["-serial", "chardev:shell"])
             // Nobody outside answers, but for addresses: a frame that gets there is recorded, and goes no further.
-            .args(["-netdev", "user,id=net,restrict=on"])
+            .arg("-netdev")
+            .arg(format!("user,id=net,restrict=on{}", forwards(number)))
             .args(["-device", "virtio-net-pci,netdev=net,romfile="])
             .arg("-object")
             .arg(format!(
@@ -108,6 +119,7 @@ impl Machine {
             .spawn_logging(&directory.path().join("qemu.log"));
         let mut machine = Self {
             qemu,
+            number,
             shell: BufReader::new(UnixStream::pair().expect("a pair of sockets").0),
             directory,
         };
@@ -226,6 +238,12 @@ impl Machine {
         assert!(status.success(), "{}", self.read("qemu.log"));
     }
 
+    /// Dials one of [`WAYS_IN`]. The other end of what is returned is qemu, which dials the machine then: only what
+    /// can be read tells whether it was let in.
+    pub fn dial(&self, port: u16) -> TcpStream {
+        TcpStream::connect(way_in(self.number, port)).expect("qemu listens")
+    }
+
     /// What was printed on the machine's console, of every boot so far.
     pub fn console(&self) -> String {
         self.read("console")
@@ -262,6 +280,20 @@ impl Drop for Machine {
         let _ended = self.qemu.kill();
         let _status = self.qemu.wait();
     }
+}
+
+/// Where on loopback qemu takes what is for a port of the machine: an address of this process's own, so that nobody else
+/// can have taken it.
+fn way_in(number: u16, port: u16) -> SocketAddr {
+    let [_, high, middle, low] = std::process::id().to_be_bytes();
+    let address = Ipv4Addr::new(127, 64 | (high & 63), middle, low);
+    SocketAddr::from((address, port + number * 1000))
+}
+
+fn forwards(number: u16) -> String {
+    WAYS_IN
+        .map(|port| format!(",hostfwd=tcp:{}-:{port}", way_in(number, port)))
+        .concat()
 }
 
 /// Where the machine's own files are kept between runs: beside what cargo keeps. A release other than the usual one, which
