@@ -4,6 +4,10 @@
 //! Packets are counted outside the machine. Its senders have a port each, and root's, which the boundary of scope
 //! `agents` lets pass, shows in the same boot that what is sent does arrive.
 
+mod guest;
+mod limits;
+mod proved;
+
 use tests::machine::{Disk, Machine, PATIENCE};
 
 const PREPARE: &str = include_str!("boot/prepare.sh");
@@ -17,11 +21,8 @@ const AGENT: u16 = 4300;
 /// An agent's sender started by a test.
 const LATE_AGENT: u16 = 4400;
 
-/// The words by which a boot leaves the boundary out.
-const UNBOUND: [&str; 2] = [
-    "systemd.mask=portcullis-boundary.service",
-    "systemd.mask=portcullis-boundary-watch.service",
-];
+const AGENT_UID: u64 = 1500;
+
 /// What must not run without a boundary.
 const HELD_BACK: [&str; 3] = ["portcullis-proxy", "portcullis-orchestrator", "agent"];
 
@@ -37,13 +38,13 @@ fn moment(machine: &mut Machine, unit: &str, property: &str) -> u64 {
         .unwrap_or_else(|_| panic!("{unit} {property}: {value:?}"))
 }
 
-/// How many packets of the agent's account the rules have refused.
-fn refused(machine: &mut Machine) -> u64 {
+/// How many packets of that uid the rules have refused since they were loaded.
+fn refused(machine: &mut Machine, uid: u64) -> u64 {
     let answer = machine.run("portcullis boundary counters --json").ok();
     let counters: serde_json::Value = serde_json::from_str(&answer).unwrap();
     let users = counters["users"].as_array().unwrap();
-    let agent = users.iter().find(|user| user["uid"] == 1500);
-    agent.map_or(0, |agent| agent["packets"].as_u64().unwrap())
+    let user = users.iter().find(|user| user["uid"] == uid);
+    user.map_or(0, |user| user["packets"].as_u64().unwrap())
 }
 
 fn start_late_agent(machine: &mut Machine) {
@@ -57,10 +58,10 @@ fn start_late_agent(machine: &mut Machine) {
 
 /// The agent's sender has tried again, and root's has got through again, since this was called.
 fn both_go_on(machine: &mut Machine) {
-    let before = refused(machine);
+    let before = refused(machine, AGENT_UID);
     machine.wait_for_one_more(EARLY_ROOT);
     tests::wait::until_within(PATIENCE, "another refusal", || {
-        (refused(machine) > before).then_some(())
+        (refused(machine, AGENT_UID) > before).then_some(())
     });
 }
 
@@ -77,10 +78,14 @@ fn main_pids(machine: &mut Machine) -> Vec<String> {
         .collect()
 }
 
-fn assert_good(machine: &mut Machine) {
+/// The rules were there before a network and before an agent.
+fn assert_first(machine: &mut Machine) {
     let rules = machine.run("cat /run/moment/rules").ok();
-    assert!(rules.contains("table inet portcullis {"), "{rules}");
-    assert!(rules.contains("1500"), "the agent is named: {rules}");
+    assert!(
+        rules.contains("table inet portcullis {"),
+        "{rules}{}",
+        machine.console()
+    );
     let links = machine.run("cat /run/moment/links").ok();
     assert!(
         links.lines().all(|link| link.contains("LOOPBACK")),
@@ -113,24 +118,12 @@ fn assert_good(machine: &mut Machine) {
 
     machine.until("everything serves", "portcullis status");
     main_pids(machine);
-    both_go_on(machine);
-    assert_eq!(machine.left_for(EARLY_AGENT), 0);
-    assert_eq!(machine.left_for(AGENT), 0);
     let failed = machine.run("systemctl --failed --plain --no-legend").ok();
     assert!(!failed.contains("portcullis"), "{failed}");
 }
 
-#[test]
-fn the_boundary_is_up_before_any_network_and_agent_at_every_boot() {
-    let mut machine = boot(&[]);
-    assert_good(&mut machine);
-    let first = machine.run("cat /proc/sys/kernel/random/boot_id").ok();
-    machine.reboot();
-    let second = machine.run("cat /proc/sys/kernel/random/boot_id").ok();
-    assert_ne!(first, second);
-    assert_good(&mut machine);
-
-    // Nothing of a boot undoes what `up` made.
+/// Nothing of a boot undoes what `up` made.
+fn assert_up_changes_nothing(machine: &mut Machine) {
     machine.run("mount -o ro /dev/vdb /mnt").ok();
     let again = machine
         .run("portcullis up --binaries /mnt --no-gate-test")
@@ -138,51 +131,23 @@ fn the_boundary_is_up_before_any_network_and_agent_at_every_boot() {
     assert!(again.contains("nothing was changed"), "{again}");
     let range = machine.run("cat /proc/sys/net/ipv4/ping_group_range").ok();
     assert_eq!(range.split_whitespace().collect::<Vec<_>>(), ["1", "0"]);
-    assert_limits_hold(&mut machine);
-    assert_hardened(&mut machine);
 }
 
-/// Version 2 control groups, which the host of the other tests may not have: the limits are in the kernel's files, and a
-/// command that asks for more is refused, while the same command with room is not.
-fn assert_limits_hold(machine: &mut Machine) {
-    machine
-        .run("test -e /sys/fs/cgroup/cgroup.controllers")
-        .ok();
-    // An emulated watcher may be late, and then nothing is started.
-    let mut exec = |limits: &str, command: &str| {
-        tests::wait::until_within(PATIENCE, "a container", || {
-            let answer = machine.run(&format!(
-                "mkdir -p /srv/project && cd /srv/project && portcullis exec --quiet \
-                 --policy /etc/portcullis/policies/default.toml {limits} -- {command}"
-            ));
-            (answer.code != 125 || !answer.output.contains("stale")).then_some(answer)
-        })
-    };
-    let eat = "perl -e '$x = \"a\" x (200 << 20); print length $x'";
-    let killed = exec("--memory 64", eat);
-    assert_eq!(killed.code, 137, "{}", killed.output);
-    assert!(!killed.output.contains("209715200"), "{}", killed.output);
-    assert_eq!(exec("--memory 512", eat).ok(), "209715200");
-
-    let bomb = "perl -e 'my $n = 0; for (1..60) { my $p = fork(); last unless defined $p; \
-                if (!$p) { sleep 60; exit } $n++ } print $n'";
-    let few: u32 = exec("--pids 24", bomb).ok().parse().unwrap();
-    assert!(few < 24, "{few}");
-    assert_eq!(exec("--pids 200", bomb).ok(), "60");
-
-    let groups = "for group in $(find /sys/fs/cgroup -type d -name 'lxc.payload.*'); do \
-                  cat $group/memory.max $group/memory.swap.max $group/pids.max; done | tr '\\n' ' '";
-    machine
-        .run(
-            "cd /srv/project && systemd-run --quiet --unit limited --working-directory /srv/project \
-             portcullis exec --quiet --policy /etc/portcullis/policies/default.toml --memory 64 --pids 24 -- sleep 1000",
-        )
-        .ok();
-    machine.until(
-        "a run with its limits",
-        &format!("test \"$({groups})\" = '67108864 0 24 '"),
-    );
-    machine.run("systemctl stop limited").ok();
+#[test]
+fn the_boundary_is_up_before_any_network_and_agent_and_the_limits_and_the_proof_hold() {
+    let mut machine = boot(&[]);
+    assert_first(&mut machine);
+    let rules = machine.run("cat /run/moment/rules").ok();
+    assert!(rules.contains("1500"), "the agent is named: {rules}");
+    both_go_on(&mut machine);
+    assert_up_changes_nothing(&mut machine);
+    assert_hardened(&mut machine);
+    proved::assert_green_without_the_gate(&mut machine);
+    limits::assert_they_hold(&mut machine);
+    both_go_on(&mut machine);
+    for port in [EARLY_AGENT, AGENT] {
+        assert_eq!(machine.left_for(port), 0, "port {port}");
+    }
 }
 
 /// What `systemd-analyze security` makes of the gate's unit: below 3.0 of 10.
@@ -201,6 +166,10 @@ fn assert_hardened(machine: &mut Machine) {
     };
     let gate = exposure(machine, "portcullis-proxy.service");
     assert!(gate < 3.0, "{gate}");
+    // There is no manual in a minimal system.
+    let verified =
+        machine.run("systemd-analyze verify --man=no /etc/systemd/system/portcullis-*.service");
+    assert_eq!(verified.ok(), "");
     // The scale is one: an unhardened service is far up.
     let unhardened = exposure(machine, "early-root.service");
     assert!(unhardened > 9.0, "{unhardened}");
@@ -208,11 +177,10 @@ fn assert_hardened(machine: &mut Machine) {
 
 #[test]
 fn without_the_boundary_the_same_packets_leave_and_what_requires_it_stays_down() {
-    let mut machine = boot(&UNBOUND);
+    let mut machine = boot(&["module_blacklist=nf_tables"]);
     for port in [EARLY_AGENT, EARLY_ROOT] {
         for (family, tcp) in [(4, false), (4, true), (6, false), (6, true)] {
-            let what = format!("port {port} family {family} tcp {tcp}");
-            tests::wait::until_within(PATIENCE, &what, || {
+            tests::wait::until_within(PATIENCE, &format!("{port} {family} {tcp}"), || {
                 let frames = machine.frames();
                 frames
                     .iter()
@@ -221,7 +189,9 @@ fn without_the_boundary_the_same_packets_leave_and_what_requires_it_stays_down()
             });
         }
     }
-    assert_held_back(&mut machine, "unbound");
+    assert_held_back(&mut machine, "no nf_tables");
+    assert_console_says(&machine, "nf_tables");
+    proved::assert_red(&mut machine);
     // The sender of the restart test would be seen too.
     start_late_agent(&mut machine);
     machine.wait_for_one_more(LATE_AGENT);
@@ -237,51 +207,52 @@ fn assert_held_back(machine: &mut Machine, case: &str) {
     assert_eq!(machine.left_for(AGENT), 0, "{case}");
 }
 
-#[test]
-fn a_boundary_that_cannot_be_loaded_keeps_everything_down_and_the_console_says_why() {
-    let config = "/etc/portcullis/boundary.toml";
-    let binary = "/usr/local/lib/portcullis/portcullis-boundary is not there";
-    // How it is spoilt, and what the console says.
-    for (spoilt, why) in [
-        ("spoil=no-binary", binary),
-        ("module_blacklist=nf_tables", "nf_tables"),
-        ("spoil=broken-config", config),
-    ] {
-        let mut machine = boot(&[spoilt]);
-        assert_held_back(&mut machine, spoilt);
-        let console = machine.console();
-        for words in [why, "the gate, the orchestrator and agents stay down"] {
-            assert!(console.contains(words), "{spoilt}: {words}: {console}");
-        }
-        if spoilt != "spoil=broken-config" {
-            continue;
-        }
-        // Starting them by hand is no way round, nor without any file.
-        let start = format!("systemctl start {}", HELD_BACK.join(" "));
-        assert_ne!(machine.run(&start).code, 0);
-        machine.run(&format!("mv {config} {config}.away")).ok();
-        assert_ne!(machine.run(&start).code, 0);
-        assert_held_back(&mut machine, "no configuration");
-        // Once it is repaired, that one command starts all of it.
-        machine
-            .run(&format!(
-                "mv {config}.away {config} && sed -i '$d' {config}"
-            ))
-            .ok();
-        machine.until("that starts all of it", &start);
-        machine.until("everything serves", "portcullis status");
-        main_pids(&mut machine);
-        both_go_on(&mut machine);
-        assert_eq!(machine.left_for(AGENT), 0);
+fn assert_console_says(machine: &Machine, why: &str) {
+    let console = machine.console();
+    for words in [why, "the gate, the orchestrator and agents stay down"] {
+        assert!(console.contains(words), "{words}: {console}");
     }
 }
 
 #[test]
-fn restarting_or_stopping_the_boundary_disturbs_nobody_and_opens_nothing() {
-    let mut machine = boot(&[]);
-    start_late_agent(&mut machine);
+fn a_broken_boundary_keeps_everything_down_and_once_repaired_it_is_restarted_without_a_gap() {
+    let config = "/etc/portcullis/boundary.toml";
+    let binary = "/usr/local/lib/portcullis/portcullis-boundary";
+    let mut machine = boot(&["spoil=broken-config"]);
+    assert_held_back(&mut machine, "broken configuration");
+    assert_console_says(&machine, config);
+    // Starting them by hand is no way round, nor without any file, nor without a program.
+    let start = format!("systemctl start {}", HELD_BACK.join(" "));
+    assert_ne!(machine.run(&start).code, 0);
+    machine.run(&format!("mv {config} {config}.away")).ok();
+    assert_ne!(machine.run(&start).code, 0);
+    assert_held_back(&mut machine, "no configuration");
+    let repair = format!("mv {config}.away {config} && sed -i '$d' {config}");
+    machine.run(&repair).ok();
+    machine.run(&format!("mv {binary} {binary}.away")).ok();
+    assert_ne!(machine.run(&start).code, 0);
+    assert_held_back(&mut machine, "no program");
+    assert_console_says(&machine, &format!("{binary} is not there"));
+    machine.run(&format!("mv {binary}.away {binary}")).ok();
+    // Once it is repaired, that one command starts all of it.
+    machine.until("that starts all of it", &start);
+    machine.until("everything serves", "portcullis status");
+    main_pids(&mut machine);
     both_go_on(&mut machine);
-    let before = main_pids(&mut machine);
+    // What had no boundary to stop it has one from now on.
+    let before = machine.left_for(EARLY_AGENT);
+    assert!(before > 0);
+    assert_restarts_disturb_nobody(&mut machine);
+    assert_eq!(machine.left_for(EARLY_AGENT), before);
+    for port in [AGENT, LATE_AGENT] {
+        assert_eq!(machine.left_for(port), 0, "port {port}");
+    }
+}
+
+fn assert_restarts_disturb_nobody(machine: &mut Machine) {
+    start_late_agent(machine);
+    both_go_on(machine);
+    let before = main_pids(machine);
     let watcher = machine.property("portcullis-boundary-watch", "MainPID");
     for command in [
         "systemctl restart portcullis-boundary",
@@ -293,9 +264,9 @@ fn restarting_or_stopping_the_boundary_disturbs_nobody_and_opens_nothing() {
         "! systemctl restart portcullis-boundary-proof && ! systemctl stop portcullis-boundary-proof",
     ] {
         machine.run(command).ok();
-        assert_eq!(main_pids(&mut machine), before, "{command}");
+        assert_eq!(main_pids(machine), before, "{command}");
         machine.until("everything serves", "portcullis status");
-        both_go_on(&mut machine);
+        both_go_on(machine);
     }
     assert_ne!(
         watcher,
@@ -315,7 +286,7 @@ fn restarting_or_stopping_the_boundary_disturbs_nobody_and_opens_nothing() {
         &format!("pid=$(systemctl show --value -p MainPID portcullis-boundary-watch); [ $pid != 0 ] && [ $pid != {watcher} ]"),
     );
     machine.until("everything serves", "portcullis status");
-    assert_eq!(main_pids(&mut machine), before);
+    assert_eq!(main_pids(machine), before);
 
     // Stopped for good, the rules stay, the gate stays and says that it serves nothing.
     machine
@@ -326,7 +297,7 @@ fn restarting_or_stopping_the_boundary_disturbs_nobody_and_opens_nothing() {
         "the gate notices",
         "portcullis gate status --json | grep -q 'boundary status is stale'",
     );
-    assert_eq!(main_pids(&mut machine), before);
+    assert_eq!(main_pids(machine), before);
     let rules = machine.run("nft list table inet portcullis").ok();
     assert!(rules.contains("1500"), "{rules}");
     machine.wait_for_one_more(EARLY_ROOT);
@@ -334,9 +305,6 @@ fn restarting_or_stopping_the_boundary_disturbs_nobody_and_opens_nothing() {
         .run("systemctl start portcullis-boundary-watch")
         .ok();
     machine.until("everything serves", "portcullis status");
-    assert_eq!(main_pids(&mut machine), before);
-    both_go_on(&mut machine);
-    for port in [EARLY_AGENT, AGENT, LATE_AGENT] {
-        assert_eq!(machine.left_for(port), 0, "port {port}");
-    }
+    assert_eq!(main_pids(machine), before);
+    both_go_on(machine);
 }

@@ -1,7 +1,7 @@
 #!/bin/bash
 # Run once inside the machine, as root, after `portcullis up`: adds an agent's account to the boundary, senders that begin
-# as early as systemd starts anything, a look at the moment before the first interface, and ways to spoil the boundary
-# before it is loaded.
+# as early as systemd starts anything, a look at the moment before the first interface, ways to spoil the boundary before
+# it is loaded, and the boundary of scope `guest` for a boot that asks for it.
 set -euo pipefail
 
 install -m 0755 /mnt/portcullis-probe /usr/local/bin/portcullis-probe
@@ -61,20 +61,75 @@ ExecStart=/bin/sh -c 'mkdir /run/moment && nft list ruleset >/run/moment/rules &
 WantedBy=systemd-networkd.service
 UNIT
 
+useradd --system --no-create-home --shell /usr/sbin/nologin resolver
+# What is below `Named:` is taken away by a test.
+cat >/etc/portcullis/guest.toml <<'GUEST'
+scope = "guest"
+table = "portcullis"
+gate_port = 3128
+proxy = "portcullis-proxy"
+status = "/run/portcullis/boundary/status.json"
+
+[[exception]]
+user = "root"
+destination = "10.0.2.2:4600"
+reason = "something is fetched while the machine is set up"
+expires = "2100-01-01T00:00:00Z"
+
+# Named:
+[guest.dhcp]
+user = "systemd-network"
+servers = ["10.0.2.2"]
+reason = "the address is leased"
+
+[guest.resolver]
+user = "resolver"
+servers = ["10.0.2.2:4700"]
+reason = "the gate resolves through it"
+
+[[guest.administration]]
+sources = ["10.0.2.2"]
+ports = [2222, 2424]
+reason = "maintenance"
+GUEST
+mkdir -p /etc/systemd/system/systemd-networkd.service.d
+cat >/etc/systemd/system/systemd-networkd.service.d/tell.conf <<'UNIT'
+# What becomes of a lease is told at this level alone.
+[Service]
+Environment=SYSTEMD_LOG_LEVEL=debug
+UNIT
+
+# Says hello to whoever comes.
+cat >/usr/local/sbin/listen <<'LISTEN'
+#!/usr/bin/perl
+use IO::Socket::INET;
+my $listener = IO::Socket::INET->new(LocalPort => $ARGV[0], Listen => 5, ReuseAddr => 1) or die;
+while (my $caller = $listener->accept) {
+    print $caller "hello\n";
+    close $caller;
+}
+LISTEN
+chmod 0755 /usr/local/sbin/listen
+
 cat >/usr/local/sbin/spoil <<'SPOIL'
 #!/bin/sh
 set -eu
 config=/etc/portcullis/boundary.toml
 case " $(cat /proc/cmdline) " in
 *' spoil=broken-config '*) echo 'scope = [' >>"$config" ;;
-*' spoil=no-binary '*) mv /usr/local/lib/portcullis/portcullis-boundary /usr/local/lib/portcullis/away ;;
+*' boundary=guest '*)
+    cp /etc/portcullis/guest.toml "$config"
+    # The network manager's own router solicitations have its uid, and are refused.
+    sed -i 's/^IPv6AcceptRA=.*/IPv6AcceptRA=no/' /etc/systemd/network/80-wired.network
+    ;;
 esac
 SPOIL
 chmod 0755 /usr/local/sbin/spoil
 unit spoil <<UNIT
 [Unit]
 DefaultDependencies=no
-ConditionKernelCommandLine=spoil
+ConditionKernelCommandLine=|spoil
+ConditionKernelCommandLine=|boundary
 Before=portcullis-boundary.service
 [Service]
 Type=oneshot

@@ -1,0 +1,116 @@
+//! `portcullis prove` where systemd is process 1: it brings the gate back that it killed, and holds it to nothing else.
+
+use serde_json::Value;
+use tests::machine::{Machine, PATIENCE};
+use tests::wait;
+
+const GATE: &str = "portcullis-proxy";
+
+/// Runs `prove` once and returns its exit status and its report.
+fn report(machine: &mut Machine, options: &str) -> (i32, Value) {
+    let answer = machine.run(&format!(
+        "portcullis prove {options} --format json 2>/run/prove.said"
+    ));
+    let report = serde_json::from_str(&answer.output).unwrap_or_else(|error| {
+        let said = machine.run("cat /run/prove.said").output;
+        panic!("{error}: {}{said}", answer.output)
+    });
+    (answer.code, report)
+}
+
+/// Runs `prove` until it can tell: on a loaded host an emulated attempt may not end in its time. What is broken is never
+/// tried again.
+fn prove(machine: &mut Machine, options: &str) -> Value {
+    wait::until_within(4 * PATIENCE, "a proof that can tell", || {
+        machine.until("everything serves", "portcullis status");
+        let (code, report) = report(machine, options);
+        let broken = ids(&report, "broken");
+        assert!(broken.is_empty() && code != 1, "{code}: {broken:?}");
+        let untold = ids(&report, "could-not-tell");
+        assert_eq!(code == 0, untold.is_empty(), "{code}: {untold:?}");
+        (code == 0).then_some(report)
+    })
+}
+
+/// The ids of a report by their verdict.
+fn ids(report: &Value, status: &str) -> Vec<String> {
+    let proofs = report["proofs"].as_array().unwrap();
+    let of_status = proofs.iter().filter(|proof| proof["status"] == status);
+    of_status
+        .map(|proof| format!("{}: {}", proof["id"], proof["saw"]))
+        .collect()
+}
+
+/// The boundary holds.
+pub(super) fn assert_green(machine: &mut Machine) {
+    let report = prove(machine, "");
+    assert!(ids(&report, "holds").len() > 50, "{report}");
+}
+
+/// The same command where there is none.
+pub(super) fn assert_red(machine: &mut Machine) {
+    let (code, report) = report(machine, "");
+    let broken = ids(&report, "broken");
+    assert_eq!(code, 1, "{broken:?}");
+    for id in ["KRN-01", "KRN-02"] {
+        let named = format!("\"{id}");
+        assert!(
+            broken.iter().any(|one| one.starts_with(&named)),
+            "{id}: {broken:?}"
+        );
+    }
+}
+
+/// It holds with the gate and without it; afterwards the gate is another process of a unit that is as before.
+pub(super) fn assert_green_without_the_gate(machine: &mut Machine) {
+    let unit = |machine: &mut Machine| {
+        ["Restart", "DropInPaths", "FragmentPath"].map(|property| machine.property(GATE, property))
+    };
+    let (gate, before) = (machine.property(GATE, "MainPID"), unit(machine));
+    let others = ["portcullis-orchestrator", "portcullis-boundary-watch"];
+    let others_before = others.map(|name| machine.property(name, "MainPID"));
+    let held = ids(&prove(machine, "--kill-gate"), "holds");
+    for id in ["\"OPN-gate-is-down", "\"OPN-gate-is-back"] {
+        assert!(held.iter().any(|one| one.starts_with(id)), "{id}: {held:?}");
+    }
+    let again = held
+        .iter()
+        .filter(|one| one.contains("/gate-down\""))
+        .count();
+    assert!(again > 10, "{held:?}");
+    machine.until("everything serves", "portcullis status");
+    assert_ne!(machine.property(GATE, "MainPID"), gate);
+    assert_eq!(unit(machine), before);
+    assert_eq!(
+        others.map(|name| machine.property(name, "MainPID")),
+        others_before
+    );
+    assert_killed_prove_leaves_a_gate(machine, &before);
+}
+
+/// Killed with every process of its unit while it holds the gate down, it still brings the gate back.
+fn assert_killed_prove_leaves_a_gate(machine: &mut Machine, before: &[String; 3]) {
+    let gate = machine.property(GATE, "MainPID");
+    let short = "version = 1\n[[proof]]\nid = \"OWN-1\"\nmust = \"fail\"\nattempt = \"tcp\"\nports = [80]\nreason = \"short\"\n";
+    machine
+        .run(&format!(
+            "printf '%s' '{short}' >/root/proofs.toml && systemd-run --quiet --unit proving \
+             portcullis prove --kill-gate --proofs /root/proofs.toml"
+        ))
+        .ok();
+    machine.until(
+        "the gate is held down",
+        "[ $(systemctl show --value -p ActiveState portcullis-proxy) = failed ]",
+    );
+    machine.run("systemctl kill --signal KILL proving").ok();
+    machine.until(
+        "another gate",
+        &format!(
+            "pid=$(systemctl show --value -p MainPID {GATE}); [ $pid != 0 ] && [ $pid != {gate} ]"
+        ),
+    );
+    machine.until("everything serves", "portcullis status");
+    let after =
+        ["Restart", "DropInPaths", "FragmentPath"].map(|property| machine.property(GATE, property));
+    assert_eq!(&after, before);
+}
