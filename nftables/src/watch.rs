@@ -1,5 +1,6 @@
 //! Keeps the boundary standing: listens for changes of rules and routes, checks every second anyway,
-//! re-asserts on drift, and says so. Never removes anything, also not at its end, and never opens
+//! re-asserts on drift, and says so. What could not be put back is tried again at once, with growing
+//! waits of up to a second. Never removes anything, also not at its end, and never opens
 //! anything by itself: a user that was deleted and made anew has another uid, while programs may still
 //! run under the old one.
 //!
@@ -31,6 +32,8 @@ use event::chain;
 
 /// How often the rules are read back and the status file is written.
 pub const PERIOD: Duration = Duration::from_secs(1);
+/// The wait after a check that failed; each one after it is twice as long, up to [`PERIOD`].
+const FIRST_WAIT: Duration = Duration::from_millis(10);
 /// How long a stop request may go unnoticed.
 const STEP: Duration = Duration::from_millis(200);
 /// Events kept in the status file.
@@ -62,7 +65,7 @@ pub fn run_every(
     let mut watcher = Watcher::new(config.clone())?;
     loop {
         watcher.tick(&mut tell);
-        let due = Instant::now() + period;
+        let due = Instant::now() + watcher.wait(period);
         loop {
             if stop() {
                 return Ok(());
@@ -95,6 +98,10 @@ struct Watcher {
     heard: Option<Instant>,
     /// Notices were taken in that no look has followed.
     again: bool,
+    /// The last check ended before the rules were seen to stand.
+    unsettled: bool,
+    /// How long to wait after the next such one.
+    next_wait: Duration,
     /// Who changed what elsewhere, and when that was said last.
     elsewhere: Vec<(String, Instant)>,
     /// What other tables do, as of the last change.
@@ -118,10 +125,23 @@ impl Watcher {
             places: BTreeSet::new(),
             heard: None,
             again: false,
+            unsettled: false,
+            next_wait: FIRST_WAIT,
             elsewhere: Vec::new(),
             neighbours: None,
             warned: Vec::new(),
         })
+    }
+
+    /// Until the next check, unless something asks for it.
+    fn wait(&mut self, period: Duration) -> Duration {
+        if !self.unsettled {
+            self.next_wait = FIRST_WAIT;
+            return period;
+        }
+        let wait = self.next_wait;
+        self.next_wait = PERIOD.min(2 * wait);
+        wait.min(period)
     }
 
     /// Waits for changes and notes whose they are; our own replacements are among them.
@@ -165,6 +185,7 @@ impl Watcher {
 
     fn tick(&mut self, tell: &mut impl FnMut(&Event)) {
         let mut happened = Vec::new();
+        self.unsettled = true;
         // Held until the status is written: `apply` and `remove` write it too, each in its own turn.
         let turn = lock::take(&self.config.status);
         let checked = match &turn {
@@ -269,6 +290,7 @@ impl Watcher {
             }
         }
         self.last = Some(standing);
+        self.unsettled = false;
         if let Some(observed) = observed {
             self.remember(&crate::counters::refused(&observed))?;
         }
@@ -322,6 +344,11 @@ impl Watcher {
     /// What was changed without any difference to this table is said as well, but the same by the same program once a
     /// minute: container engines do it all day.
     fn look_elsewhere(&mut self, stands: bool, happened: &mut Vec<Event>) {
+        if self.unsettled {
+            // Who changed rules, and when, is told with what is put back.
+            self.places.clear();
+            return;
+        }
         let authors = std::mem::take(&mut self.authors);
         let places = std::mem::take(&mut self.places);
         self.heard = None;

@@ -1,6 +1,7 @@
 //! Each kind of drift is heard from the kernel, and not found by the look that comes every second: here that look comes
 //! once an hour.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
@@ -159,6 +160,27 @@ fn drift(scope: &str) {
     root(&lab, "iptables-nft -I OUTPUT -j ACCEPT");
     let told = watcher.until("elsewhere");
     assert!(told.text.contains("table ip filter"), "{told:?}");
+}
+
+/// The watcher cannot take its turn; that it can again, nobody tells it.
+#[test]
+fn what_could_not_be_put_back_is_tried_again_without_being_asked() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let watcher = Patient::start(&lab);
+    let turn = PathBuf::from(format!("{}.lock", lab.status().display()));
+    std::fs::remove_file(&turn).unwrap();
+    std::os::unix::fs::symlink("/nowhere", &turn).unwrap();
+    root(&lab, "nft flush ruleset");
+    watcher.until("failed");
+    assert_eq!(lab.boundary(&["verify"]).code(), 1, "control");
+    std::fs::remove_file(&turn).unwrap();
+    let told = watcher.until("reasserted");
+    // Who did it is still known, and since when.
+    assert_eq!(told.cause, Some("notice"), "{told:?}");
+    assert!(told.text.contains("nft (pid "), "{told:?}");
+    assert_eq!(lab.boundary(&["verify"]).code(), 0);
+    watcher.until("recovered");
 }
 
 /// The kernel tells of any change in two messages or more, and whose it was in the last: who asks hears all of them, or
