@@ -40,22 +40,11 @@ pub fn run(task: &Task) -> Report {
     report
 }
 
-/// What this machine itself refuses, it refuses aloud. Whoever was let in and heard nothing was not told no: the answer
+/// Whoever was let in and heard nothing was not told no: the answer
 /// may come later, or the deed be done.
 fn told_aloud(kind: Kind, report: Report) -> Report {
-    let local = matches!(
-        kind,
-        Kind::ConnectPath
-            | Kind::ControlSocket
-            | Kind::FileReadable
-            | Kind::FileWritable
-            | Kind::NameService
-            | Kind::GateListed
-            | Kind::GateUnlisted
-            | Kind::GateHeaders
-    );
     match report.outcome {
-        Outcome::TimedOut | Outcome::Sent if local => Report {
+        Outcome::TimedOut | Outcome::Sent if kind.is_answered_aloud() => Report {
             found: report.found,
             ..Report::new(Outcome::Unable, "asked, and no answer in time")
         },

@@ -291,6 +291,22 @@ impl Kind {
         matches!(self, Self::Environment | Self::NameService)
     }
 
+    /// Whether yes and no are both said here, by this machine itself: silence is neither.
+    #[must_use]
+    pub fn is_answered_aloud(self) -> bool {
+        matches!(
+            self,
+            Self::ConnectPath
+                | Self::ControlSocket
+                | Self::FileReadable
+                | Self::FileWritable
+                | Self::NameService
+                | Self::GateListed
+                | Self::GateUnlisted
+                | Self::GateHeaders
+        )
+    }
+
     /// Whether it needs `paths`.
     #[must_use]
     pub fn has_paths(self) -> bool {

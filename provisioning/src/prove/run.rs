@@ -29,11 +29,11 @@ use super::verdict::{Control, Judged, Status, Verdict};
 
 use sentinel::Unable;
 
-/// How long a refused attempt is given; a refusal is told at once, or judged by the peer's silence.
+/// How long an attempt is given that silence may refuse: the outside peer's record judges it.
 const PATIENCE_MS: u64 = 1500;
 /// The same where no answer can come to us at all.
 const SPOOFED_MS: u64 = 300;
-/// How long what must succeed may take on a busy machine.
+/// How long what is answered in any case may take on a busy machine: what must succeed, and what is refused aloud.
 const LONG_PATIENCE_MS: u64 = 10_000;
 /// Attempts side by side.
 const WORKERS: usize = 8;
@@ -225,8 +225,8 @@ impl<'a> Run<'a> {
             Must::Fail if matches!(case.proof.kind, Kind::SpoofedTcp | Kind::SpoofedUdp) => {
                 SPOOFED_MS
             }
-            Must::Fail => PATIENCE_MS,
-            Must::Succeed => LONG_PATIENCE_MS,
+            Must::Fail if !case.proof.kind.is_answered_aloud() => PATIENCE_MS,
+            Must::Fail | Must::Succeed => LONG_PATIENCE_MS,
         };
         Task {
             port: case.port,

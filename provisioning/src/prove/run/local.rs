@@ -214,7 +214,7 @@ impl Run<'_> {
             let task = Task {
                 address: Some(address),
                 port: 53,
-                ..attempt::ask_service(Service::Stub, super::PATIENCE_MS)
+                ..attempt::ask_service(Service::Stub, SERVICE_MS)
             };
             let gate = spawn::attempt(Some(self.subject.gate), &task);
             if !verdict::is_granted(&gate) {

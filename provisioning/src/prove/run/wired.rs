@@ -322,7 +322,7 @@ fn ping_without_rules(case: &Case) -> Control {
     };
     let task = Task {
         address: Some(address),
-        ..Task::new(Kind::Ping, super::PATIENCE_MS)
+        ..Task::new(Kind::Ping, super::LONG_PATIENCE_MS)
     };
     let report = spawn::attempt_without_rules(case.identity, &task);
     Control::by("the same where there are no rules", &report)
