@@ -122,6 +122,21 @@ fn assert_first(machine: &mut Machine) {
     assert!(!failed.contains("portcullis"), "{failed}");
 }
 
+/// What is below `/etc/sysctl.d` is set before the rules are loaded, which follow it from the first moment on.
+fn assert_after_the_settings(machine: &mut Machine, rules: &str) {
+    let line = rules
+        .lines()
+        .find(|line| line.contains("no handshake of nobody's"));
+    assert!(line.unwrap().contains("tcp sport >= 1000 "), "{rules}");
+    let set = moment(machine, "systemd-sysctl", "ExecMainStartTimestampMonotonic");
+    let loaded = moment(
+        machine,
+        "portcullis-boundary",
+        "ExecMainStartTimestampMonotonic",
+    );
+    assert!(set > 0 && set < loaded, "{set} {loaded}");
+}
+
 /// Nothing of a boot undoes what `up` made.
 fn assert_up_changes_nothing(machine: &mut Machine) {
     machine.run("mount -o ro /dev/vdb /mnt").ok();
@@ -135,10 +150,11 @@ fn assert_up_changes_nothing(machine: &mut Machine) {
 
 #[test]
 fn the_boundary_is_up_before_any_network_and_agent_and_the_limits_and_the_proof_hold() {
-    let mut machine = boot(&[]);
+    let mut machine = boot(&["settings=late"]);
     assert_first(&mut machine);
     let rules = machine.run("cat /run/moment/rules").ok();
     assert!(rules.contains("1500"), "the agent is named: {rules}");
+    assert_after_the_settings(&mut machine, &rules);
     both_go_on(&mut machine);
     assert_up_changes_nothing(&mut machine);
     assert_hardened(&mut machine);

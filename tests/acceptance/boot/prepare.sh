@@ -61,6 +61,14 @@ ExecStart=/bin/sh -c 'mkdir /run/moment && nft list ruleset >/run/moment/rules &
 WantedBy=systemd-networkd.service
 UNIT
 
+# A setting that the rules follow, and a boot in which settings come late.
+echo 'net.ipv4.ip_unprivileged_port_start = 1000' >/etc/sysctl.d/99-ports.conf
+mkdir -p /etc/systemd/system/systemd-sysctl.service.d
+cat >/etc/systemd/system/systemd-sysctl.service.d/late.conf <<'UNIT'
+[Service]
+ExecStartPre=/bin/sh -c 'case " $(cat /proc/cmdline) " in *" settings=late "*) sleep 5 ;; esac'
+UNIT
+
 useradd --system --no-create-home --shell /usr/sbin/nologin resolver
 # What is below `Named:` is taken away by a test.
 cat >/etc/portcullis/guest.toml <<'GUEST'

@@ -6,6 +6,30 @@ use tests::wait;
 
 const GATE: &str = "portcullis-proxy";
 
+/// A list of one's own, for what one attempt of each kind tells: that the agent gets nowhere, and the gate does.
+const SHORT: &str = "/root/proofs.toml";
+const SHORT_LIST: &str = r#"version = 1
+[[proof]]
+id = "OWN-tcp"
+must = "fail"
+attempt = "tcp"
+ports = [443]
+reason = "the plainest way out"
+[[proof]]
+id = "OWN-udp"
+must = "fail"
+attempt = "udp"
+ports = [53]
+reason = "the other one"
+[[proof]]
+id = "OWN-gate"
+must = "succeed"
+attempt = "tcp"
+as = "gate"
+ports = [443]
+reason = "the gate goes that way"
+"#;
+
 /// Runs `prove` once and returns its exit status and its report.
 fn report(machine: &mut Machine, options: &str) -> (i32, Value) {
     let answer = machine.run(&format!(
@@ -47,18 +71,34 @@ pub(super) fn assert_green(machine: &mut Machine) {
     assert!(ids(&report, "holds").len() > 50, "{report}");
 }
 
-/// The same command where there is none.
+fn write_short(machine: &mut Machine) {
+    machine
+        .run(&format!("cat >{SHORT} <<'LIST'\n{SHORT_LIST}LIST"))
+        .ok();
+}
+
+/// The short list where there is no boundary. With one it is green, which [`assert_green_without_the_gate`] shows.
 pub(super) fn assert_red(machine: &mut Machine) {
-    let (code, report) = report(machine, "");
-    let broken = ids(&report, "broken");
-    assert_eq!(code, 1, "{broken:?}");
-    for id in ["KRN-01", "KRN-02"] {
-        let named = format!("\"{id}");
-        assert!(
-            broken.iter().any(|one| one.starts_with(&named)),
-            "{id}: {broken:?}"
-        );
+    write_short(machine);
+    let (code, report) = report(machine, &format!("--proofs {SHORT}"));
+    assert_eq!(code, 1, "{report}");
+    for (id, status) in [
+        ("OWN-tcp/ipv4/443", "broken"),
+        ("OWN-tcp/ipv6/443", "broken"),
+        ("OWN-udp/ipv4/53", "broken"),
+        ("OWN-udp/ipv6/53", "broken"),
+        ("OWN-gate/ipv4/443", "holds"),
+        ("OWN-gate/ipv6/443", "holds"),
+    ] {
+        assert_eq!(status_of(&report, id), status, "{id}: {report}");
     }
+}
+
+fn status_of(report: &Value, id: &str) -> String {
+    let proofs = report["proofs"].as_array().unwrap();
+    let found = proofs.iter().find(|proof| proof["id"] == id);
+    let found = found.unwrap_or_else(|| panic!("{id}: {report}"));
+    found["status"].as_str().unwrap().to_owned()
 }
 
 /// It holds with the gate and without it; afterwards the gate is another process of a unit that is as before.
@@ -85,17 +125,17 @@ pub(super) fn assert_green_without_the_gate(machine: &mut Machine) {
         others.map(|name| machine.property(name, "MainPID")),
         others_before
     );
+    write_short(machine);
+    prove(machine, &format!("--proofs {SHORT}"));
     assert_killed_prove_leaves_a_gate(machine, &before);
 }
 
 /// Killed with every process of its unit while it holds the gate down, it still brings the gate back.
 fn assert_killed_prove_leaves_a_gate(machine: &mut Machine, before: &[String; 3]) {
     let gate = machine.property(GATE, "MainPID");
-    let short = "version = 1\n[[proof]]\nid = \"OWN-1\"\nmust = \"fail\"\nattempt = \"tcp\"\nports = [80]\nreason = \"short\"\n";
     machine
         .run(&format!(
-            "printf '%s' '{short}' >/root/proofs.toml && systemd-run --quiet --unit proving \
-             portcullis prove --kill-gate --proofs /root/proofs.toml"
+            "systemd-run --quiet --unit proving portcullis prove --kill-gate --proofs {SHORT}"
         ))
         .ok();
     machine.until(
