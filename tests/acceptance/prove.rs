@@ -2,6 +2,7 @@
 
 mod absent;
 mod installed;
+mod interrupted;
 mod lab;
 mod machine;
 mod mutation;

@@ -10,6 +10,8 @@ use tests::host;
 use tests::instance::Instance;
 use tests::wait;
 
+use super::interrupted;
+
 #[track_caller]
 fn report(finished: &Finished) -> Value {
     serde_json::from_str(&finished.stdout)
@@ -70,7 +72,9 @@ fn an_instance_proves_itself_also_while_its_gate_is_dead_and_from_inside_a_run()
     wait::until_true("all is up again", || instance.run_status(&[]).code() == 0);
 
     inside(&instance);
-    killed_in_the_middle(&instance);
+    interrupted::killed(&instance);
+    interrupted::told_to_end(&instance);
+    interrupted::killed_with_its_holder(&instance);
     without_rules(&instance);
 }
 
@@ -120,29 +124,6 @@ fn inside(instance: &Instance) {
     ] {
         assert_eq!(status(&report, id), "holds", "{id}: {report:#}");
     }
-}
-
-/// Whoever kills `prove` while the gate is down gets the gate back all the same.
-fn killed_in_the_middle(instance: &Instance) {
-    let gate = instance.processes("portcullis-proxy run");
-    let mut child = instance.portcullis().args(["prove", "--kill-gate"]).spawn();
-    wait::until_true("the gate is down", || {
-        instance.processes("portcullis-proxy run").is_empty()
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
-    wait::until_true("the gate is back", || {
-        let now = instance.processes("portcullis-proxy run");
-        now.len() == 1 && now != gate && instance.run_status(&[]).code() == 0
-    });
-    wait::until_true("the wire is gone", || {
-        !Program::new("ip")
-            .args(["-o", "link"])
-            .run()
-            .ok()
-            .stdout
-            .contains(&format!("prove{}", child.id()))
-    });
 }
 
 /// The control of all that: the same host with the rules taken away by hand, and nobody to put them back.
