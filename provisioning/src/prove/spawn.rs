@@ -2,8 +2,9 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::mpsc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::bare::Bare;
 use super::identity::{Identity, SELF};
@@ -35,21 +36,22 @@ fn finish(started: std::io::Result<Child>, task: &Task) -> Report {
     let Some(mut output) = child.stdout.take() else {
         return unable("its output is not there");
     };
+    let (sender, whole) = mpsc::channel();
     let reader = thread::spawn(move || {
         let mut text = String::new();
-        output.read_to_string(&mut text).map(|_| text)
+        let read = output.read_to_string(&mut text);
+        // Whoever has given up on it needs it no more.
+        let _ = sender.send(read.map(|_| text).unwrap_or_default());
     });
-    let deadline = Instant::now() + Duration::from_millis(task.patience_ms) + GRACE;
-    while !reader.is_finished() {
-        if Instant::now() > deadline {
-            let _ = child.kill();
-            let _ = child.wait();
-            return unable("it did not end");
-        }
-        thread::sleep(Duration::from_millis(2));
-    }
+    let patience = Duration::from_millis(task.patience_ms) + GRACE;
+    let Ok(text) = whole.recv_timeout(patience) else {
+        let _ = child.kill();
+        let _ = child.wait();
+        return unable("it did not end");
+    };
     let status = child.wait();
-    let text = reader.join().ok().and_then(Result::ok).unwrap_or_default();
+    // It has sent what it had, and ends.
+    let _ = reader.join();
     let last = text.lines().last().unwrap_or_default();
     serde_json::from_str(last).unwrap_or_else(|_| unable(&format!("{status:?}: {}", text.trim())))
 }
