@@ -100,12 +100,6 @@ sources = ["10.0.2.2"]
 ports = [2222, 2424]
 reason = "maintenance"
 GUEST
-mkdir -p /etc/systemd/system/systemd-networkd.service.d
-cat >/etc/systemd/system/systemd-networkd.service.d/tell.conf <<'UNIT'
-# What becomes of a lease is told at this level alone.
-[Service]
-Environment=SYSTEMD_LOG_LEVEL=debug
-UNIT
 
 # Says hello to whoever comes.
 cat >/usr/local/sbin/listen <<'LISTEN'

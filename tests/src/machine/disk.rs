@@ -69,7 +69,8 @@ impl Disk {
         let _absent = fs::remove_file(at("provisioned"));
         pack_programs(&disk.programs);
         Program::new("cp")
-            .arg("--sparse=always")
+            // A machine may still run on the former one.
+            .args(["--sparse=always", "--remove-destination"])
             .args([&at("disk.img"), &disk.path])
             .run()
             .ok();
