@@ -52,7 +52,7 @@ impl<'a> Held<'a> {
         assert!(!status.success(), "{status}");
     }
 
-    fn is_back(self) {
+    fn comes_back(self) {
         wait::until_true("the gate is back", || {
             let now = gates(self.instance);
             now.len() == 1 && now != self.before && self.instance.run_status(&[]).code() == 0
@@ -73,7 +73,7 @@ pub(super) fn killed(instance: &Instance) {
     let mut held = Held::start(instance);
     held.signal("-KILL", held.prove.id());
     held.ends();
-    held.is_back();
+    held.comes_back();
 }
 
 /// What ends a whole control group ends `prove`, and is not heard by whoever has to bring the gate back.
@@ -90,7 +90,7 @@ pub(super) fn told_to_end(instance: &Instance) {
     // The control: the same signal to one who hears it.
     held.signal("-TERM", held.prove.id());
     held.ends();
-    held.is_back();
+    held.comes_back();
 }
 
 /// Where nobody was left to bring it back, `up` says so and does it.
@@ -106,7 +106,7 @@ pub(super) fn killed_with_its_holder(instance: &Instance) {
     assert_ne!(instance.run_status(&[]).code(), 0, "control");
     let up = instance.run_up(&["--no-gate-test"]).ok();
     assert!(up.shown().contains("let go of the gate"), "{}", up.shown());
-    held.is_back();
+    held.comes_back();
     let again = instance.run_up(&["--no-gate-test"]).ok();
     let shown = again.shown();
     assert!(shown.contains("nothing was changed"), "{shown}");
