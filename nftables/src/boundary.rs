@@ -6,6 +6,7 @@ use crate::config::{Config, Scope};
 use crate::detour;
 use crate::diagnostics::Diagnostics;
 use crate::foreign;
+use crate::forwarding;
 use crate::lock;
 use crate::netlink::{self, NetlinkError};
 use crate::ports;
@@ -29,7 +30,7 @@ pub enum BoundaryError {
     #[error("reading the system's state")]
     System(#[from] std::io::Error),
     #[error(
-        "the accounts changed, and {0}; the watcher only shuts, so the former rules are kept until somebody applies the new ones"
+        "the accounts changed, and {0}; the watcher only shuts, so the former rules are kept until somebody applies the new ones, and shut whoever is an agent by now"
     )]
     WouldOpen(String),
     #[error("the rules were loaded but do not read back as written:\n{}", list(.0))]
@@ -46,6 +47,8 @@ pub struct Applied {
     pub before: Vec<Difference>,
     /// Sockets of shut users that were older than the rules.
     pub cut: Cut,
+    /// What else a person should know.
+    pub warnings: Vec<String>,
 }
 
 impl Applied {
@@ -89,6 +92,7 @@ pub fn apply(config: &Config) -> Result<Applied, BoundaryError> {
         ruleset,
         before,
         cut,
+        warnings: forwarding::warning(config).into_iter().collect(),
     })
 }
 
@@ -107,6 +111,10 @@ pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
     })
 }
 
+const NOBODY_NAMED: &str = "no agents are named, so nobody was looked at who could become somebody else (subordinate ids, \
+                            processes without no_new_privs or with capabilities)\n  hint: agents = [\"coder\"] in \
+                            boundary.toml; in scope \"guest\" that changes no rule";
+
 /// What `verify` found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verified {
@@ -124,14 +132,23 @@ pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
     let observed = netlink::observe(&wanted.table)?;
     let ruleset = ports::as_low_as_held(wanted, observed.as_ref());
     let mut differences = verify::compare(&ruleset, observed.as_ref())?;
-    differences.extend(reserves::strays(config, &accounts, &ruleset));
-    differences.extend(processes::able(config, &accounts, &ruleset));
+    let agents = match config.scope {
+        Scope::Agents => ruleset.agents().to_vec(),
+        Scope::Guest => config.shut(&accounts),
+    };
+    differences.extend(reserves::strays(config, &accounts, &agents));
+    differences.extend(processes::able(config, &accounts, &agents));
     let neighbours = foreign::look(&ruleset)?;
     differences.extend(neighbours.breaches);
+    let mut warnings = neighbours.warnings;
+    warnings.extend(forwarding::warning(config));
+    if agents.is_empty() {
+        warnings.push(NOBODY_NAMED.to_owned());
+    }
     Ok(Verified {
         ruleset,
         differences,
-        warnings: neighbours.warnings,
+        warnings,
     })
 }
 

@@ -206,9 +206,13 @@ fn apply(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
             "changed": applied.changed(),
             "connections_closed": applied.cut.closed,
             "connections_left": applied.cut.left,
+            "warnings": applied.warnings,
         });
         output::line(&value.to_string());
         return Ok(ExitCode::SUCCESS);
+    }
+    for warning in &applied.warnings {
+        output::talk(&format!("warning: {warning}"));
     }
     let short = &hash[..12];
     let name = format!(

@@ -8,6 +8,7 @@
 //! agents    = ["portcullis-orchestrator", "1500-1599"]
 //! reserves  = ["portcullis-orchestrator"]   # of these, who may own subordinate ids
 //! status    = "/run/portcullis/boundary/status.json"
+//! forward   = "refuse"                # the default; or "host": what is forwarded is the host's own affair
 //!
 //! [[exception]]
 //! user        = "_apt"
@@ -68,7 +69,8 @@ pub struct Config {
     /// The port of the gate's policy resolver on loopback, UDP and TCP.
     pub resolver: Option<u16>,
     pub proxy: At<User>,
-    /// Empty in scope `guest`.
+    /// Who is shut in scope `agents`. In scope `guest` everybody is; who stands here is held to having no way to become
+    /// somebody else.
     pub agents: Vec<At<Agents>>,
     /// Those of `agents` whose subordinate ranges are there for runs to be given a slice of. Every other
     /// agent owns none, or `verify` says so.
@@ -76,6 +78,8 @@ pub struct Config {
     /// Where the status file is written.
     pub status: PathBuf,
     pub exceptions: Vec<At<Exception>>,
+    /// What becomes of packets that this machine only passes on; `None` when the file does not say, which refuses them.
+    pub forward: Option<Forward>,
     /// Nothing in scope `agents`.
     pub guest: GuestNames,
 }
@@ -112,6 +116,16 @@ impl Scope {
             Scope::Agents => "agents",
         }
     }
+}
+
+/// What becomes of packets that this machine passes on for others. They carry no uid: whose container sent them, the kernel
+/// does not know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Forward {
+    /// None passes, whoever sent it.
+    Refuse,
+    /// The host's own rules decide (scope `agents` alone).
+    Host,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -187,6 +201,8 @@ pub(crate) struct Resolved {
     /// Sorted and disjoint.
     pub(crate) agents: Vec<UidRange>,
     pub(crate) openings: Vec<Opening>,
+    /// Whether nothing is passed on for others.
+    pub(crate) shuts_forwarding: bool,
     pub(crate) guest: Guest,
 }
 

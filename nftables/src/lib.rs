@@ -19,6 +19,7 @@ pub mod detour;
 pub mod diagnostics;
 pub mod encode;
 pub mod foreign;
+mod forwarding;
 pub mod history;
 pub mod lock;
 pub mod monitor;

@@ -1,10 +1,14 @@
 //! Agents' processes that could still become somebody else.
 //!
-//! Rules judge a uid, and a set-user-id file gives its caller another one, which may be let out. So every
+//! Rules judge a uid, and a process with a capability can go past them: CAP_NET_RAW writes frames below every rule. So no process
+//! of an agent's uid holds any (permitted, effective, inheritable or ambient; what the bounding set keeps is nobody's yet, and
+//! needs a file that `no_new_privs` makes worthless). And a set-user-id file gives its caller another one, which may be let out. So every
 //! process of an agent's uid has `no_new_privs` (`NoNewPrivileges=yes` of a unit, `setpriv
 //! --no-new-privs`; runs have it). Looked at are the processes of this network namespace: what these rules
 //! see nothing of, they do not let out. Nor is whatever runs in a user namespace of its own: there a set-user-id file
-//! gives no uid but one of that namespace's, which are the agent's. In scope `guest` nobody is listed as an agent.
+//! gives no uid but one of that namespace's, which are the agent's, and its capabilities rule nothing outside. A capability
+//! counts whatever network its holder is in: with one it may enter this one. In scope `guest` the list of agents has no other
+//! meaning than this.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -13,10 +17,9 @@ use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
-use crate::accounts::Accounts;
+use crate::accounts::{Accounts, UidRange};
 use crate::config::Config;
 use crate::reserves;
-use crate::ruleset::Ruleset;
 use crate::verify::{Difference, Kind};
 
 /// Whoever starts an agent becomes its user first and gives up the rest a moment later.
@@ -27,10 +30,9 @@ const PASSES: u32 = 16;
 
 /// One difference per process of an agent that can gain rights by executing a file, and one per agent of whom each look
 /// found another such process.
-pub(crate) fn able(config: &Config, accounts: &Accounts, ruleset: &Ruleset) -> Vec<Difference> {
+pub(crate) fn able(config: &Config, accounts: &Accounts, agents: &[UidRange]) -> Vec<Difference> {
     // As themselves these run what gives agents their ids, with the set-user-id `newuidmap`; no agent does.
     let reserves = reserves::uids(config, accounts);
-    let agents = ruleset.agents();
     let agent = |uid: u32| agents.iter().any(|shut| shut.contains(uid)) && !reserves.contains(&uid);
     if agents.is_empty() {
         return Vec::new();
@@ -73,11 +75,35 @@ struct Process {
     uid: u32,
     /// At most 15 characters.
     name: String,
+    rights: Rights,
     /// Whether its namespaces could not be read, for want of a privilege.
     unread: bool,
 }
 
+/// What a thread has that no agent should.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+struct Rights {
+    /// It lacks `no_new_privs`.
+    may_gain: bool,
+    /// `CAP_NET_RAW (effective, permitted)`, one for each that it holds.
+    held: Vec<String>,
+}
+
+/// Sets of capabilities that a thread can use or hand on, and the one that only bounds them.
+const SETS: [(&str, &str); 5] = [
+    ("effective", "CapEff:"),
+    ("permitted", "CapPrm:"),
+    ("inheritable", "CapInh:"),
+    ("ambient", "CapAmb:"),
+    (BOUNDING, "CapBnd:"),
+];
+const BOUNDING: &str = "bounding";
+/// As many as fit into the kernel's sets.
+const CAPABILITIES: u8 = 64;
+
 const DANGER: &str = "no_new_privs is not set: a set-user-id file would make it another user, whom the rules may let out";
+const BARE: &str = "start agents without any (no AmbientCapabilities= in a unit, setpriv --inh-caps=-all \
+                    --ambient-caps=-all, portcullis exec)";
 const START: &str =
     "start agents with it (NoNewPrivileges=yes in a unit, setpriv --no-new-privs, portcullis exec)";
 
@@ -88,8 +114,10 @@ impl Process {
             kind: Kind::Able,
             what: self.named(accounts),
             detail: format!(
-                "{DANGER}{}\n  hint: {START}, and end this one: kill {pid}",
-                self.doubt()
+                "{}{}\n  hint: {}, and end this one: kill {pid}",
+                self.danger(),
+                self.doubt(),
+                self.remedy()
             ),
         }
     }
@@ -101,11 +129,27 @@ impl Process {
             kind: Kind::Able,
             what: format!("{}, and another before it", self.named(accounts)),
             detail: format!(
-                "{DANGER}{}\n  hint: {START}, and end those of this uid at once: setpriv --reuid={uid} \
+                "{}{}\n  hint: {}, and end those of this uid at once: setpriv --reuid={uid} \
                  --clear-groups --no-new-privs sh -c 'kill -9 -1'",
-                self.doubt()
+                self.danger(),
+                self.doubt(),
+                self.remedy()
             ),
         }
+    }
+
+    fn danger(&self) -> String {
+        let flag = self.rights.may_gain.then(|| DANGER.to_owned());
+        let held = (!self.rights.held.is_empty()).then(|| {
+            let list = self.rights.held.join(", ");
+            format!("it holds {list}: with a capability a process can go past these rules")
+        });
+        let both: Vec<String> = flag.into_iter().chain(held).collect();
+        both.join("; ")
+    }
+
+    fn remedy(&self) -> &'static str {
+        if self.rights.may_gain { START } else { BARE }
     }
 
     fn named(&self, accounts: &Accounts) -> String {
@@ -161,12 +205,18 @@ fn able_one(
     let directory = proc.join(pid.to_string());
     let tasks = directory.join("task");
     // Each thread has the flag and the namespaces for itself. One that ended in between is none.
-    let (uid, name, unread) = numbers(&tasks).into_iter().find_map(|thread| {
+    let (uid, name, rights, unread) = numbers(&tasks).into_iter().find_map(|thread| {
         let thread = tasks.join(thread.to_string());
         let status = fs::read_to_string(thread.join("status")).ok()?;
-        let (uid, name) = judge(&status, agent)?;
-        let unread = shared(here, &namespaces(&thread))?;
-        Some((uid, name, unread))
+        let (uid, name, mut rights) = judge(&status, agent)?;
+        let there = namespaces(&thread);
+        let inside = shared(&here[1..], &there[1..])?;
+        // Elsewhere a set-user-id file makes it somebody whom these rules do not see.
+        let seen_here = shared(here, &there);
+        rights.may_gain &= seen_here.is_some();
+        let doubted = if rights.may_gain { seen_here } else { None };
+        let any = rights.may_gain || !rights.held.is_empty();
+        any.then_some((uid, name, rights, inside || doubted == Some(true)))
     })?;
     let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
     Some(Process {
@@ -174,12 +224,13 @@ fn able_one(
         started: started(&stat).unwrap_or_default().to_owned(),
         uid,
         name,
+        rights,
         unread,
     })
 }
 
 /// `None` when the thread is in another namespace than we, or gone; else whether that could not be read. Then it counts.
-fn shared(here: &[io::Result<u64>; 2], there: &[io::Result<u64>; 2]) -> Option<bool> {
+fn shared(here: &[io::Result<u64>], there: &[io::Result<u64>]) -> Option<bool> {
     let mut unread = false;
     for pair in here.iter().zip(there) {
         match pair {
@@ -201,21 +252,48 @@ fn namespaces(directory: &Path) -> [io::Result<u64>; 2] {
     ["ns/net", "ns/user"].map(|name| Ok(fs::metadata(directory.join(name))?.ino()))
 }
 
-/// The agent's uid and the program's name, when this status of a thread says that it can gain rights. Any of its four
-/// uids counts: a set-user-id program that an agent runs has the agent's as the first.
-fn judge(status: &str, agent: &impl Fn(u32) -> bool) -> Option<(u32, String)> {
+/// The agent's uid, the program's name and what it may do, when this status of a thread says that it may do more than an agent
+/// should. Any of its four uids counts: a set-user-id program that an agent runs has the agent's as the first.
+fn judge(status: &str, agent: &impl Fn(u32) -> bool) -> Option<(u32, String, Rights)> {
     let field = |key: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         line.map(str::trim)
     };
-    if field("NoNewPrivs:")? != "0" || field("State:")?.starts_with(['Z', 'X']) {
+    if field("State:")?.starts_with(['Z', 'X']) {
         return None;
     }
     let uid = field("Uid:")?
         .split_whitespace()
         .filter_map(|uid| uid.parse().ok())
         .find(|uid| agent(*uid))?;
-    Some((uid, field("Name:")?.to_owned()))
+    let rights = Rights {
+        may_gain: field("NoNewPrivs:")? == "0",
+        held: held(field),
+    };
+    let any = rights.may_gain || !rights.held.is_empty();
+    any.then(|| Some((uid, field("Name:")?.to_owned(), rights)))?
+}
+
+/// Each capability with the sets that it is in; none that only the bounding set has.
+fn held<'s>(field: impl Fn(&str) -> Option<&'s str>) -> Vec<String> {
+    let sets = SETS.map(|(name, key)| {
+        let bits = field(key).and_then(|text| u64::from_str_radix(text, 16).ok());
+        (name, bits.unwrap_or_default())
+    });
+    let of_one = |number: u8| {
+        let within = sets.iter().filter(|(_, bits)| bits >> number & 1 == 1);
+        let within: Vec<&str> = within.map(|(name, _)| *name).collect();
+        let usable = within.iter().any(|name| *name != BOUNDING);
+        usable.then(|| format!("{} ({})", capability(number), within.join(", ")))
+    };
+    (0..CAPABILITIES).filter_map(of_one).collect()
+}
+
+fn capability(number: u8) -> String {
+    let known = caps::all()
+        .into_iter()
+        .find(|known| known.index() == number);
+    known.map_or_else(|| format!("capability {number}"), |known| known.to_string())
 }
 
 /// The 22nd field of `/proc/PID/stat`; the second may hold anything and ends with the last bracket.
@@ -236,7 +314,11 @@ mod tests {
     fn any_uid_of_an_agent_without_the_flag_counts() {
         let agent = |uid: u32| uid == 1500;
         let judged = |flag, uids, state| judge(&status(flag, uids, state), &agent);
-        let found = Some((1500, "bash".to_owned()));
+        let gains = Rights {
+            may_gain: true,
+            held: Vec::new(),
+        };
+        let found = Some((1500, "bash".to_owned(), gains));
         assert_eq!(judged("0", "1500\t1500\t1500\t1500", "S (sleeping)"), found);
         assert_eq!(
             judged("0", "1500\t0\t0\t0", "R (running)"),
@@ -248,6 +330,30 @@ mod tests {
         assert_eq!(judged("0", "1501\t1501\t1501\t1501", "S (sleeping)"), None);
         assert_eq!(judged("0", "1500\t1500\t1500\t1500", "Z (zombie)"), None);
         assert_eq!(judge("", &agent), None);
+    }
+
+    #[test]
+    fn a_capability_in_any_set_that_can_be_used_counts() {
+        let agent = |uid: u32| uid == 1500;
+        let judged = |more: &str| {
+            let plain = status("1", "1500\t1500\t1500\t1500", "S (sleeping)");
+            judge(&format!("{plain}{more}"), &agent).map(|(_, _, rights)| rights.held)
+        };
+        let raw = "0000000000002000";
+        for (set, key) in &SETS[..4] {
+            let named = vec![format!("CAP_NET_RAW ({set})")];
+            assert_eq!(judged(&format!("{key}\t{raw}\n")), Some(named), "{set}");
+        }
+        let both = format!("CapPrm:\t{raw}\nCapEff:\t{raw}\nCapBnd:\t000001ffffffffff\n");
+        let named = vec!["CAP_NET_RAW (effective, permitted, bounding)".to_owned()];
+        assert_eq!(judged(&both), Some(named));
+        assert_eq!(
+            judged("CapAmb:\t8000000000000000\n"),
+            Some(vec!["capability 63 (ambient)".to_owned()])
+        );
+        // Controls: what the bounding set keeps nobody has; and there are none.
+        assert_eq!(judged("CapBnd:\t000001ffffffffff\n"), None);
+        assert_eq!(judged("CapPrm:\t0000000000000000\n"), None);
     }
 
     #[test]
@@ -266,6 +372,7 @@ mod tests {
             started: started.to_owned(),
             uid,
             name: name.to_owned(),
+            rights: Rights::default(),
             unread: false,
         }
     }

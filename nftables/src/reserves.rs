@@ -6,9 +6,8 @@
 //! configuration says. Only the users under `reserves` may own ranges: no agent runs as they
 //! themselves, each run gets a slice of its own.
 
-use crate::accounts::{Accounts, Ids};
+use crate::accounts::{Accounts, Ids, UidRange};
 use crate::config::{Config, User};
-use crate::ruleset::Ruleset;
 use crate::verify::{Difference, Kind};
 
 /// The users under `reserves` themselves.
@@ -23,9 +22,8 @@ pub(crate) fn uids(config: &Config, accounts: &Accounts) -> Vec<u32> {
 }
 
 /// One difference per line of `/etc/subuid` and `/etc/subgid` that gives ids to an agent.
-pub(crate) fn strays(config: &Config, accounts: &Accounts, ruleset: &Ruleset) -> Vec<Difference> {
+pub(crate) fn strays(config: &Config, accounts: &Accounts, agents: &[UidRange]) -> Vec<Difference> {
     let reserves = uids(config, accounts);
-    let agents = ruleset.agents();
     accounts
         .owned()
         .filter(|(_, _, uid)| agents.iter().any(|shut| shut.contains(*uid)))

@@ -12,9 +12,11 @@
 mod agents;
 mod compare;
 mod exceptions;
+mod forward;
 mod gate;
 mod guest;
 mod refuse;
+mod union;
 
 use std::borrow::Cow;
 use std::net::IpAddr;

@@ -17,9 +17,11 @@ use std::time::{Duration, Instant};
 
 pub use event::{Cause, Event};
 
+use crate::accounts::Accounts;
 use crate::boundary::{self, BoundaryError};
 use crate::config::Config;
 use crate::foreign::{self, Neighbours};
+use crate::forwarding;
 use crate::history::{History, Refused};
 use crate::lock;
 use crate::netlink::{self, Author, Monitor, Place};
@@ -262,7 +264,15 @@ impl Watcher {
     /// in force; the failure is reported all the same, and the gate closes on it.
     fn check(&mut self, happened: &mut Vec<Event>) -> Result<(), BoundaryError> {
         let observed = netlink::observe(&self.config.table)?;
-        let wanted = boundary::ruleset(&self.config).map(|wanted| match &self.last {
+        let now = jiff::Timestamp::now();
+        let (accounts, wanted) = match Accounts::load() {
+            Ok(accounts) => {
+                let wanted = Ruleset::build(&self.config, &accounts, now);
+                (Some(accounts), wanted.map_err(BoundaryError::from))
+            }
+            Err(error) => (None, Err(error.into())),
+        };
+        let wanted = wanted.map(|wanted| match &self.last {
             Some(last) => ports::as_low_as(wanted, last),
             None => ports::as_low_as_held(wanted, observed.as_ref()),
         });
@@ -275,7 +285,12 @@ impl Watcher {
             (Err(error), Some(last)) => (last.clone(), Some(error)),
             (Err(error), None) => return Err(error),
         };
-        let differences = verify::compare(&ruleset, observed.as_ref())?;
+        // Whom the accounts mean now is shut all the same: an agent may have been given a uid that is let out.
+        let in_force = match (&failure, &accounts) {
+            (Some(_), Some(accounts)) => ruleset.shut_also(&self.config, accounts),
+            _ => ruleset.clone(),
+        };
+        let differences = verify::compare(&in_force, observed.as_ref())?;
         let mut standing = ruleset;
         if !differences.is_empty() {
             if let Some((config, adopted)) = self.adopted() {
@@ -286,7 +301,7 @@ impl Watcher {
                 standing = adopted;
                 failure = None;
             } else {
-                self.restore(&standing, differences, happened)?;
+                self.restore(&in_force, differences, happened)?;
             }
         }
         self.last = Some(standing);
@@ -389,7 +404,11 @@ impl Watcher {
         };
         let neighbours = match self.neighbours.take() {
             Some(known) => known,
-            None => foreign::look(ruleset)?,
+            None => {
+                let mut seen = foreign::look(ruleset)?;
+                seen.warnings.extend(forwarding::warning(&self.config));
+                seen
+            }
         };
         for text in &neighbours.warnings {
             if !self.warned.contains(text) {

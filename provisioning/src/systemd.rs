@@ -315,6 +315,16 @@ mod tests {
         for target in ["network-pre.target", "sysinit.target"] {
             assert!(before.contains(&target.to_owned()), "{before:?}");
         }
+        // Who else loads rules at boot may flush all of them, so it comes first; and nothing that systemd starts only after
+        // sysinit.target does, or there would be no order at all.
+        let after = values(&unit, "After");
+        for service in ["nftables", "netfilter-persistent", "ufw"] {
+            assert!(after.contains(&format!("{service}.service")), "{after:?}");
+        }
+        assert!(
+            !after.contains(&"firewalld.service".to_owned()),
+            "{after:?}"
+        );
         assert_eq!(values(&unit, "Wants"), ["network-pre.target"]);
         assert_eq!(values(&unit, "DefaultDependencies"), ["no"]);
         assert_eq!(values(&unit, "WantedBy"), ["sysinit.target"]);

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use toml::de::{DeTable, DeValue};
 
-use super::{Agents, At, Config, Exception, Protocol, Redirect, Scope, User};
+use super::{Agents, At, Config, Exception, Forward, Protocol, Redirect, Scope, User};
 use crate::accounts::UidRange;
 use crate::diagnostics::Diagnostics;
 use crate::reader::{Reader, Value};
@@ -17,6 +17,7 @@ const KEYS: &[&str] = &[
     "agents",
     "reserves",
     "status",
+    "forward",
     "exception",
     "redirect",
     "resolver",
@@ -45,6 +46,7 @@ impl Reader<'_> {
         let reserves = self.reserves(table, &agents);
         let status = self.status(table);
         let exceptions = self.exceptions(table);
+        let forward = self.forward(table, scope);
         let guest = self.guest(table, scope);
         match (scope, name, gate_port, proxy, status) {
             (Some(scope), Some(table), Some(gate_port), Some(proxy), Some(status)) => {
@@ -60,6 +62,7 @@ impl Reader<'_> {
                     reserves,
                     status,
                     exceptions,
+                    forward,
                     guest,
                 })
             }
@@ -232,6 +235,24 @@ impl Reader<'_> {
             if let Some((other, _)) = ports[..index].iter().find(same) {
                 let hint = "the gate needs a port of its own for each";
                 self.problem(value, key, format!("{number} is {other} too"), hint);
+            }
+        }
+    }
+
+    fn forward(&mut self, table: &DeTable<'_>, scope: Option<Scope>) -> Option<Forward> {
+        let hint = "\"refuse\" (the default) passes nothing on, \"host\" leaves it to the host's own rules";
+        let value = table.get("forward")?;
+        match self.string(value, "forward", hint)? {
+            "refuse" => Some(Forward::Refuse),
+            "host" if scope == Some(Scope::Guest) => {
+                let text = "a guest passes nothing on".to_owned();
+                self.problem(value, "forward", text, "remove the line, or say \"refuse\"");
+                None
+            }
+            "host" => Some(Forward::Host),
+            other => {
+                self.problem(value, "forward", format!("unknown word {other:?}"), hint);
+                None
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Names to uids, and the checks that need the host's accounts.
 
-use super::{Agents, Config, Resolved, User};
+use super::{Agents, Config, Forward, Resolved, Scope, User};
 use crate::accounts::{Accounts, UidRange};
 use crate::diagnostics::Diagnostics;
 use crate::ruleset::Opening;
@@ -40,9 +40,20 @@ impl Config {
             ports: self.ports(),
             agents,
             openings,
+            shuts_forwarding: self.forward != Some(Forward::Host),
             guest,
         });
         problems.finish(resolved)
+    }
+
+    /// The uids that `agents` means on this host as far as it can be told: what is wrong with the list is `resolve`'s to say.
+    pub(crate) fn shut(&self, accounts: &Accounts) -> Vec<UidRange> {
+        let ranges = self.agent_ranges(accounts, &mut Diagnostics::new(&self.file));
+        let is_no_agent = |range: &UidRange| range.contains(0) || range.last == u32::MAX;
+        ranges
+            .into_iter()
+            .filter(|range| !is_no_agent(range))
+            .collect()
     }
 
     fn agent_ranges(&self, accounts: &Accounts, problems: &mut Diagnostics) -> Vec<UidRange> {
@@ -89,6 +100,10 @@ impl Config {
             ranges.extend(mine);
         }
         let ranges = UidRange::merge(ranges);
+        if self.scope == Scope::Guest {
+            // The rules shut everybody; who is named here is looked at by `verify`.
+            return ranges;
+        }
         let groups = UidRange::merge([groups, ranges.clone()].concat());
         let uncovered = |entry: &(&str, u32, UidRange), covered: &[UidRange]| {
             let (_, uid, range) = entry;

@@ -69,7 +69,7 @@ fn broken_toml_names_the_line() {
 }
 
 #[test]
-fn nobody_shut_is_an_error_and_so_is_a_list_in_a_guest() {
+fn nobody_shut_is_an_error_and_a_guest_may_name_its_agents() {
     assert!(problems(&GOOD.replace("[\"agent\", 1600, \"1500-1599\"]", "[]")).contains("nobody"));
     let without: String = GOOD
         .lines()
@@ -79,9 +79,47 @@ fn nobody_shut_is_an_error_and_so_is_a_list_in_a_guest() {
     assert!(problems(&without).contains("agents: missing"));
     let guest = without.replace("\"agents\"", "\"guest\"");
     assert!(Config::parse(&guest, "b.toml").is_ok());
-    assert!(
-        problems(&GOOD.replace("scope = \"agents\"", "scope = \"guest\"")).contains("no meaning")
-    );
+    let named = GOOD.replace("scope = \"agents\"", "scope = \"guest\"");
+    let named = Config::parse(&named, "b.toml").unwrap();
+    assert_eq!(named.agents.len(), 3);
+}
+
+#[test]
+fn a_guest_that_names_its_agents_has_the_same_rules() {
+    let accounts = |more: &str| {
+        let passwd = format!("gate:x:900:900::/:/bin/sh\nagent:x:1000:1000::/:/bin/sh\n{more}");
+        Accounts::from_texts(&passwd, "agent:70000:1000\n", "").unwrap()
+    };
+    let build = |agents: &str, accounts: &Accounts| {
+        let text = format!("scope = \"guest\"\ngate_port = 3128\nproxy = \"gate\"\n{agents}\n");
+        let config = Config::parse(&text, "b.toml").unwrap();
+        let ruleset = Ruleset::build(&config, accounts, jiff::Timestamp::UNIX_EPOCH);
+        ruleset.map(|ruleset| (ruleset, config.shut(accounts)))
+    };
+    let (plain, nobody) = build("", &accounts("")).unwrap();
+    let (named, agents) = build("agents = [\"agent\"]", &accounts("")).unwrap();
+    assert_eq!(plain, named);
+    let first: Vec<u32> = agents.iter().map(|range| range.first).collect();
+    assert_eq!((nobody.len(), first), (0, vec![1000, 70_000]));
+    let problems = build("agents = [\"gate\"]", &accounts("")).unwrap_err();
+    assert!(problems.to_string().contains("also listed under agents"));
+    let problems = build("agents = [\"nobody-here\"]", &accounts("")).unwrap_err();
+    assert!(problems.to_string().contains("does not exist"));
+}
+
+#[test]
+fn what_is_forwarded_is_refused_or_left_to_the_host_by_a_word() {
+    let of = |line: &str| {
+        Config::parse(&format!("{GOOD}{line}\n"), "b.toml").map(|config| config.forward)
+    };
+    assert_eq!(of("").unwrap(), None);
+    assert_eq!(of("forward = \"refuse\"").unwrap(), Some(Forward::Refuse));
+    assert_eq!(of("forward = \"host\"").unwrap(), Some(Forward::Host));
+    assert!(problems(&format!("{GOOD}forward = \"drop\"\n")).contains("unknown word \"drop\""));
+    let guest =
+        |word: &str| format!("scope = \"guest\"\ngate_port = 1\nproxy = 9\nforward = \"{word}\"\n");
+    assert!(problems(&guest("host")).contains("a guest passes nothing on"));
+    assert!(Config::parse(&guest("refuse"), "b.toml").is_ok(), "control");
 }
 
 #[test]

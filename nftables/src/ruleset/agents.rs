@@ -1,14 +1,16 @@
 //! Scope `agents`: a host that does other things. Only the listed uids are shut.
 
 use super::{
-    Base, COUNTER_HANDSHAKES, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Elements, Hook,
-    NOBODY_AT_ALL, Policy, Rule, Ruleset, SET_AGENTS, Set, Term, exceptions, gate, refuse, rule,
+    Base, COUNTER_FORWARDED, COUNTER_HANDSHAKES, COUNTER_REFUSED, COUNTER_SQUATTED, Chain,
+    Elements, Hook, NOBODY_AT_ALL, Policy, Rule, Ruleset, SET_AGENTS, Set, Term, exceptions,
+    forward, gate, refuse, rule,
 };
 use crate::config::{Protocol, Resolved, Scope};
 
 /// Without redirection no `ct` expression appears here: a host without connection tracking does
 /// not get it from us. Inbound needs no chain of its own: a listening agent's SYN-ACK carries its
-/// uid and is refused, and one that has no uid is dropped.
+/// uid and is refused, and one that has no uid is dropped. What the host passes on for others is refused whoever sent it,
+/// unless the configuration leaves that to the host.
 ///
 /// `first_port` is the lowest port that every user may bind.
 pub(super) fn ruleset(table: &str, resolved: &Resolved, first_port: u16) -> Ruleset {
@@ -36,10 +38,15 @@ pub(super) fn ruleset(table: &str, resolved: &Resolved, first_port: u16) -> Rule
         base: Base::filter(Hook::Output, Policy::Accept),
         rules: output,
     });
+    let mut counters = vec![COUNTER_REFUSED, COUNTER_SQUATTED, COUNTER_HANDSHAKES];
+    if resolved.shuts_forwarding {
+        counters.push(COUNTER_FORWARDED);
+        chains.push(forward::chain(false));
+    }
     Ruleset {
         table: table.to_owned(),
         scope: Scope::Agents,
-        counters: vec![COUNTER_REFUSED, COUNTER_SQUATTED, COUNTER_HANDSHAKES],
+        counters,
         sets,
         chains,
         detour: gate::detour(table, &resolved.ports, resolved.agents.clone()),

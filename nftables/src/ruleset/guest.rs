@@ -5,7 +5,8 @@ mod named;
 
 use super::{
     Base, COUNTER_FORWARDED, COUNTER_INBOUND, COUNTER_REFUSED, COUNTER_SQUATTED, Chain, Hook,
-    MARK_OPEN, MARK_REFUSED, Policy, Rule, Ruleset, State, Term, exceptions, gate, refuse, rule,
+    MARK_OPEN, MARK_REFUSED, Policy, Rule, Ruleset, State, Term, exceptions, forward, gate, refuse,
+    rule,
 };
 use crate::accounts::UidRange;
 use crate::config::{Resolved, Scope};
@@ -21,7 +22,7 @@ pub(super) fn ruleset(table: &str, resolved: &Resolved) -> Ruleset {
     let who = Term::UserIsNot(resolved.gate);
     let untouched = named::untouched(&resolved.guest);
     chains.extend(gate::redirection(&who, resolved, untouched));
-    chains.extend([output(resolved), input(resolved), forward()]);
+    chains.extend([output(resolved), input(resolved), forward::chain(true)]);
     Ruleset {
         table: table.to_owned(),
         scope: Scope::Guest,
@@ -145,32 +146,6 @@ fn input(resolved: &Resolved) -> Chain {
         name: "input",
         base: Base::filter(Hook::Input, Policy::Drop),
         rules,
-    }
-}
-
-/// Containers behind a bridge hear their refusal too, unless they lie about who they are.
-fn forward() -> Chain {
-    Chain {
-        name: "forward",
-        base: Base::filter(Hook::Forward, Policy::Drop),
-        rules: vec![
-            rule(
-                "how much was forwarded here",
-                vec![Term::Count(COUNTER_FORWARDED)],
-            ),
-            rule(
-                "a false source hears nothing",
-                vec![Term::SourceIsSpoofed, Term::Drop],
-            ),
-            rule(
-                "forwarded TCP callers hear it at once",
-                vec![Term::Tcp, Term::SetMark(MARK_REFUSED), Term::RejectReset],
-            ),
-            rule(
-                "other forwarded callers hear it",
-                vec![Term::RejectProhibited],
-            ),
-        ],
     }
 }
 

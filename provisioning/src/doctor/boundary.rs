@@ -106,11 +106,14 @@ fn judge_rules(code: Option<i32>, out: &str, err: &str) -> Finding {
     let differences = shown["differences"].as_array();
     let differences = differences.map(Vec::as_slice).unwrap_or_default();
     match (code, differences) {
-        (Some(0), _) => found(
-            Verdict::Ok,
-            "the kernel's rules are the configured ones".to_owned(),
-            APPLY,
-        ),
+        (Some(0), _) => match forwarding(&shown) {
+            Some((fact, repair)) => found(Verdict::Note, fact, &repair),
+            None => found(
+                Verdict::Ok,
+                "the kernel's rules are the configured ones".to_owned(),
+                APPLY,
+            ),
+        },
         (Some(1), [first, others @ ..]) => {
             let (fact, repair) = difference(first);
             let more = if others.is_empty() {
@@ -127,6 +130,17 @@ fn judge_rules(code: Option<i32>, out: &str, err: &str) -> Finding {
             APPLY,
         ),
     }
+}
+
+/// What `verify` says where this machine passes on packets for others: either they are refused, or nobody here judges them.
+fn forwarding(shown: &Value) -> Option<(String, String)> {
+    let warnings = shown["warnings"].as_array()?.iter();
+    let mut warnings = warnings.filter_map(Value::as_str);
+    let (fact, hint) = warnings.find_map(|text| {
+        let of_it = text.starts_with("this machine passes on packets");
+        of_it.then(|| text.split_once("hint:")).flatten()
+    })?;
+    Some((fact.trim().to_owned(), hint.trim().to_owned()))
 }
 
 /// A difference in a line, and what repairs it: loading the rules again does nothing about another table, or about
@@ -236,6 +250,16 @@ mod tests {
         let of = |code, out: &str| judge_rules(code, out, "error: no\n  hint: x\n");
         let well = of(Some(0), r#"{"ok":true,"differences":[]}"#);
         assert_eq!(well.verdict, Verdict::Ok);
+        // Other warnings are `verify`'s to tell.
+        let warned = |text: &str| {
+            let shown = serde_json::json!({"ok": true, "differences": [], "warnings": [text]});
+            of(Some(0), &shown.to_string())
+        };
+        assert_eq!(warned("another").verdict, Verdict::Ok);
+        let forwards =
+            warned("this machine passes on packets for others (x), and so on\n  hint: do y");
+        assert_eq!(forwards.verdict, Verdict::Note);
+        assert_eq!(forwards.repair, "do y");
         for code in [Some(1), Some(2), None] {
             assert_eq!(of(code, "").verdict, Verdict::Unknown, "{code:?}");
         }

@@ -55,6 +55,8 @@ pub fn boundary(instance: &Instance) -> String {
          # which useradd gives unasked. Only those under reserves own some, a slice of which each run gets.\n\
          agents = [\"{orchestrator}\", \"{exec}\"]\n\
          reserves = [\"{orchestrator}\", \"{exec}\"]\n\
+         # What this machine passes on for others (containers and virtual machines behind a bridge or a veth) has no uid, and is\n\
+         # refused; forward = \"host\" leaves it to the host's own rules.\n\
          status = \"{status}\"\n\
          \n\
          # Programs that know no proxy are led to the gate (proxy.toml: [listen] redirected):\n\

@@ -5,7 +5,7 @@ use tests::command::Program;
 use tests::netns::Netns;
 use tests::wait;
 
-use super::lab::{AGENT, HOST4, HOST6, Lab, PEER4, PEER6};
+use super::lab::{AGENT, HOST4, HOST6, Lab, PEER4, PEER6, SUBORDINATE};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 
@@ -121,7 +121,13 @@ fn a_listening_agent_is_not_a_channel() {
 /// Packets of a container behind this host cross the forward hook, where no uid is known.
 #[test]
 fn krn_26_forwarded_traffic_of_containers() {
-    let lab = Lab::new("guest");
+    for scope in SCOPES {
+        forwarded_for_a_container(scope);
+    }
+}
+
+fn forwarded_for_a_container(scope: &str) {
+    let lab = Lab::new(scope);
     let container = Netns::new();
     lab.host.ip(&[
         "link",
@@ -159,7 +165,11 @@ fn krn_26_forwarded_traffic_of_containers() {
     lab.sysctl("net/ipv4/ip_forward", "1");
     lab.sysctl("net/ipv6/conf/all/forwarding", "1");
     let dial = |words: &[&str]| {
-        Program::new("python3")
+        let uid = SUBORDINATE + 7;
+        let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+        Program::new("setpriv")
+            .args(ids)
+            .args(["--clear-groups", "--no-new-privs", "python3"])
             .arg(lab.path("attempt.py"))
             .args(words)
             .in_netns(&container)
@@ -196,6 +206,43 @@ fn krn_26_forwarded_traffic_of_containers() {
         before,
         "a refusal was reflected to a false source"
     );
+    if scope == "guest" {
+        return;
+    }
+    // A host that runs other containers hears what becomes of theirs, until somebody has decided it.
+    let told = |said: &str| {
+        for verb in ["apply", "verify"] {
+            let finished = lab.boundary(&[verb]).ok();
+            let warned = finished.stderr.contains("passes on packets for others");
+            assert_eq!(warned, !said.is_empty(), "{verb}: {}", finished.shown());
+            assert!(
+                finished.stderr.contains(said),
+                "{verb}: {}",
+                finished.shown()
+            );
+        }
+    };
+    told("this table refuses all of them");
+    lab.write_config(scope, "forward = \"refuse\"");
+    told("");
+    let before = lab.received();
+    assert!(dial(&["tcp", PEER4, "443"]).contains("ECONNREFUSED"));
+    assert_eq!(lab.received(), before);
+    lab.write_config(scope, "forward = \"host\"");
+    told("is not shut by this table");
+    for address in [PEER4, PEER6] {
+        assert!(
+            dial(&["tcp", address, "443"]).contains("reached"),
+            "{address}"
+        );
+        assert_eq!(
+            lab.attempt(AGENT, &["tcp", address, "443"]).outcome,
+            "refused"
+        );
+    }
+    lab.sysctl("net/ipv4/ip_forward", "0");
+    lab.sysctl("net/ipv6/conf/all/forwarding", "0");
+    told("");
 }
 
 /// A sending agent meets a thousand replacements and not one gap, by UDP and TCP, IPv4 and IPv6. The

@@ -2,9 +2,10 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use tests::gate::{Boundary, Gate};
 use tests::wait;
 
-use super::lab::{AGENT, GATE, Lab, PEER4, PEER6, Running, SUBORDINATE, status};
+use super::lab::{AGENT, GATE, Lab, OTHER_AGENT, PEER4, PEER6, Running, SUBORDINATE, status};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 const TABLE: [&str; 2] = ["inet", "portcullis-lab"];
@@ -369,6 +370,111 @@ fn krn_28_uid_drift() {
             "the old uid is an agent like any"
         );
         assert_eq!(lab.attempt(61_910, words).outcome, "reached");
+    }
+}
+
+/// The gate's account is made anew while watcher and gate run, and an agent's gets the uid it had: nothing of whoever has it
+/// now passes, and the gate serves nobody until somebody has applied the new rules.
+#[test]
+fn krn_28_the_gates_old_uid_is_shut_by_the_watcher_and_the_gate_closes() {
+    for scope in ["agents", "guest"] {
+        let lab = Lab::new(scope);
+        let mut gate = Gate::prepare(
+            &lab.path("gate"),
+            &[OTHER_AGENT],
+            "version = 1\n",
+            &[],
+            Boundary::Kernel,
+        );
+        let old = gate.uid;
+        let passwd = std::fs::read_to_string(lab.path("etc/passwd")).unwrap();
+        let account = |gate: u32, agent: u32| {
+            let text = passwd
+                .replace("lab-gate:x:61900:", &format!("lab-gate:x:{gate}:"))
+                .replace(
+                    &format!("lab-agent:x:{AGENT}:"),
+                    &format!("lab-agent:x:{agent}:"),
+                );
+            assert_ne!(text, passwd);
+            std::fs::write(lab.path("etc/passwd.new"), text).unwrap();
+            std::fs::rename(lab.path("etc/passwd.new"), lab.path("etc/passwd")).unwrap();
+        };
+        account(old, AGENT);
+        let text = std::fs::read_to_string(gate.config()).unwrap();
+        let here = lab.status().display().to_string();
+        let text = text.replace(&gate.boundary_status().display().to_string(), &here);
+        std::fs::write(gate.config(), text).unwrap();
+        let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+        gate.start(&lab.host);
+        let asked = || {
+            let words = [
+                "curl",
+                "-sS",
+                "-m",
+                "20",
+                "-x",
+                "http://127.0.0.1:3128",
+                "http://place.test/",
+            ];
+            let ids = [
+                format!("--reuid={OTHER_AGENT}"),
+                format!("--regid={OTHER_AGENT}"),
+            ];
+            let before = ["setpriv", "--clear-groups", "--no-new-privs"].map(str::to_owned);
+            let words = before
+                .into_iter()
+                .chain(ids)
+                .chain(words.map(str::to_owned));
+            lab.on_host(words).run().stdout
+        };
+        wait::until_true("the gate serves", || {
+            asked().contains("destination_not_listed")
+        });
+        let both = [PEER4, PEER6].map(|address| ["tcp", address, "443"]);
+        for words in &both {
+            assert_eq!(
+                lab.attempt(old, words).outcome,
+                "reached",
+                "{scope}: control"
+            );
+        }
+        lab.settle();
+
+        account(61_910, old);
+        watch.until("NOT PROVEN");
+        let before = lab.received();
+        for words in &both {
+            assert_eq!(lab.attempt(old, words).outcome, "refused", "{scope}");
+            assert_eq!(
+                lab.attempt(OTHER_AGENT, words).outcome,
+                "refused",
+                "{scope}"
+            );
+        }
+        assert!(lab.refused(old) > 0, "{scope}");
+        assert_eq!(lab.received(), before, "{scope}");
+        wait::until_true("the gate is closed", || {
+            asked().contains("boundary_not_proven")
+        });
+        // Who has the old uid is shut whatever root does to the rules meanwhile.
+        lab.nft(&["delete", "table", "inet", "portcullis-lab"]).ok();
+        watch.until("were put back");
+        assert_eq!(lab.attempt(old, &both[0]).outcome, "refused", "{scope}");
+
+        // It was a mistake: the former accounts mean the former rules.
+        account(old, AGENT);
+        watch.until("stands again");
+        assert_eq!(lab.attempt(old, &both[0]).outcome, "reached", "{scope}");
+        wait::until_true("the gate serves again", || {
+            asked().contains("destination_not_listed")
+        });
+        // Or it was meant, and somebody says so.
+        account(61_910, old);
+        watch.until("NOT PROVEN");
+        lab.shut();
+        watch.until("stands again");
+        assert_eq!(lab.attempt(61_910, &both[0]).outcome, "reached", "{scope}");
+        assert_eq!(lab.attempt(old, &both[0]).outcome, "refused", "{scope}");
     }
 }
 

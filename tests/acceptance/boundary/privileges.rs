@@ -84,6 +84,114 @@ fn verify_names_agents_that_may_gain_rights() {
     }
 }
 
+/// A program that stays, as this user, with the flag and one capability.
+fn capable(lab: &Lab, uid: u32, capability: &str) -> Running {
+    let ids = [format!("--reuid={uid}"), format!("--regid={uid}")];
+    let sets = ["--inh-caps=", "--ambient-caps="].map(|set| format!("{set}{capability}"));
+    let words = ["setpriv", "--clear-groups", "--no-new-privs"].map(str::to_owned);
+    let rest = ["sh", "-c", "echo running; read -r line"].map(str::to_owned);
+    let words = words.into_iter().chain(ids).chain(sets).chain(rest);
+    Running::start(lab.on_host(words), "running")
+}
+
+/// With a capability a process goes past the rules: CAP_NET_RAW writes frames below all of them.
+#[test]
+fn verify_names_agents_with_a_capability() {
+    for scope in ["agents", "guest"] {
+        let lab = Lab::new(scope);
+        let agents = "agents = [\"lab-agent\", \"lab-other\"]\nreserves = [\"lab-agent\"]";
+        lab.write_config_with(scope, agents, "");
+        lab.shut();
+        let before = lab.received();
+        let writes = |set: &str| {
+            let sets = ["--inh-caps=", "--ambient-caps="].map(|option| format!("{option}{set}"));
+            let ids = [
+                format!("--reuid={OTHER_AGENT}"),
+                format!("--regid={OTHER_AGENT}"),
+            ];
+            let words = ["setpriv", "--clear-groups", "--no-new-privs"].map(str::to_owned);
+            let words = words.into_iter().chain(ids).chain(sets);
+            lab.on_host(words.chain(lab.script(&["packet", "wire"])))
+                .run()
+        };
+        assert!(writes("-all").stdout.contains("EPERM"), "control");
+        assert_eq!(lab.received(), before);
+        assert!(
+            writes("+net_raw").stdout.contains("sent"),
+            "what it is about"
+        );
+        wait::until_true("its frame passes every rule", || lab.received() > before);
+
+        for (set, name) in [
+            ("+net_raw", "CAP_NET_RAW"),
+            ("+sys_ptrace", "CAP_SYS_PTRACE"),
+        ] {
+            let running = capable(&lab, OTHER_AGENT, set);
+            let finished = lab.boundary(&["verify"]);
+            assert_eq!(finished.code(), 1, "{scope}: {}", finished.shown());
+            let expected = format!(
+                "able: process {} (sh) of uid {OTHER_AGENT} (lab-other): it holds {name} (effective, permitted, \
+                 inheritable, ambient, bounding)",
+                running.pid()
+            );
+            assert!(
+                finished.stdout.contains(&expected),
+                "{expected}: {}",
+                finished.shown()
+            );
+            assert!(
+                finished.stdout.contains("AmbientCapabilities="),
+                "{}",
+                finished.shown()
+            );
+        }
+        // Controls: without one; somebody else's; in a user namespace of its own, where it rules nothing outside.
+        let _plain = capable(&lab, OTHER_AGENT, "-all");
+        let _others = [0, GATE, MONITOR].map(|uid| capable(&lab, uid, "+net_raw"));
+        let _inside = inside(&lab);
+        lab.boundary(&["verify"]).ok();
+    }
+}
+
+/// In a guest nobody has to be listed; whoever is, is held to the same.
+#[test]
+fn verify_looks_at_the_agents_that_a_guest_names() {
+    let lab = Lab::new("guest");
+    lab.shut();
+    let running = stays(&lab, OTHER_AGENT, false);
+    let finished = lab.boundary(&["verify"]).ok();
+    assert!(
+        finished.stderr.contains("no agents are named"),
+        "{}",
+        finished.shown()
+    );
+    lab.write_config_with("guest", "agents = [\"lab-other\", \"lab-agent\"]", "");
+    let finished = lab.boundary(&["verify"]);
+    assert_eq!(finished.code(), 1, "{}", finished.shown());
+    assert!(
+        !finished.stderr.contains("no agents are named"),
+        "{}",
+        finished.shown()
+    );
+    let pid = running.pid();
+    for expected in [
+        format!(
+            "able: process {pid} (sh) of uid {OTHER_AGENT} (lab-other): no_new_privs is not set"
+        ),
+        format!("able: /etc/subuid:1: \"lab-agent:{SUBORDINATE}:1000\""),
+        format!("able: /etc/subgid:1: \"lab-agent:{SUBORDINATE}:1000\""),
+    ] {
+        assert!(
+            finished.stdout.contains(&expected),
+            "{expected}: {}",
+            finished.shown()
+        );
+    }
+    drop(running);
+    lab.write_accounts(false);
+    lab.boundary(&["verify"]).ok();
+}
+
 /// Nobody else needs the flag: the host's users, the gate, and those whose ids are there for runs.
 #[test]
 fn verify_leaves_everybody_else_their_rights() {
