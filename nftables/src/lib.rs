@@ -13,6 +13,7 @@
 
 pub mod accounts;
 pub mod boundary;
+pub mod capabilities;
 pub mod config;
 pub mod counters;
 pub mod detour;

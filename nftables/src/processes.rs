@@ -1,14 +1,13 @@
 //! Agents' processes that could still become somebody else.
 //!
-//! Rules judge a uid, and a process with a capability can go past them: CAP_NET_RAW writes frames below every rule. So no process
-//! of an agent's uid holds any (permitted, effective, inheritable or ambient; what the bounding set keeps is nobody's yet, and
-//! needs a file that `no_new_privs` makes worthless). And a set-user-id file gives its caller another one, which may be let out. So every
-//! process of an agent's uid has `no_new_privs` (`NoNewPrivileges=yes` of a unit, `setpriv
+//! Rules judge a uid, and a process with a capability can go past them: CAP_NET_RAW writes frames below every rule. So no
+//! process of an agent's uid holds any (permitted, effective, inheritable or ambient; what the bounding set keeps is nobody's
+//! yet, and needs a file that `no_new_privs` makes worthless). And a set-user-id file gives its caller another uid, which may be
+//! let out. So every process of an agent's uid has `no_new_privs` (`NoNewPrivileges=yes` of a unit, `setpriv
 //! --no-new-privs`; runs have it). Looked at are the processes of this network namespace: what these rules
 //! see nothing of, they do not let out. Nor is whatever runs in a user namespace of its own: there a set-user-id file
-//! gives no uid but one of that namespace's, which are the agent's, and its capabilities rule nothing outside. A capability
-//! counts whatever network its holder is in: with one it may enter this one. In scope `guest` the list of agents has no other
-//! meaning than this.
+//! gives no uid but one of that namespace's, which are the agent's, and its capabilities rule nothing outside. In scope
+//! `guest` the list of agents has no other meaning than this.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
@@ -18,6 +17,7 @@ use std::time::Duration;
 use std::{fs, io};
 
 use crate::accounts::{Accounts, UidRange};
+use crate::capabilities;
 use crate::config::Config;
 use crate::reserves;
 use crate::verify::{Difference, Kind};
@@ -88,18 +88,6 @@ struct Rights {
     /// `CAP_NET_RAW (effective, permitted)`, one for each that it holds.
     held: Vec<String>,
 }
-
-/// Sets of capabilities that a thread can use or hand on, and the one that only bounds them.
-const SETS: [(&str, &str); 5] = [
-    ("effective", "CapEff:"),
-    ("permitted", "CapPrm:"),
-    ("inheritable", "CapInh:"),
-    ("ambient", "CapAmb:"),
-    (BOUNDING, "CapBnd:"),
-];
-const BOUNDING: &str = "bounding";
-/// As many as fit into the kernel's sets.
-const CAPABILITIES: u8 = 64;
 
 const DANGER: &str = "no_new_privs is not set: a set-user-id file would make it another user, whom the rules may let out";
 const BARE: &str = "start agents without any (no AmbientCapabilities= in a unit, setpriv --inh-caps=-all \
@@ -208,15 +196,9 @@ fn able_one(
     let (uid, name, rights, unread) = numbers(&tasks).into_iter().find_map(|thread| {
         let thread = tasks.join(thread.to_string());
         let status = fs::read_to_string(thread.join("status")).ok()?;
-        let (uid, name, mut rights) = judge(&status, agent)?;
-        let there = namespaces(&thread);
-        let inside = shared(&here[1..], &there[1..])?;
-        // Elsewhere a set-user-id file makes it somebody whom these rules do not see.
-        let seen_here = shared(here, &there);
-        rights.may_gain &= seen_here.is_some();
-        let doubted = if rights.may_gain { seen_here } else { None };
-        let any = rights.may_gain || !rights.held.is_empty();
-        any.then_some((uid, name, rights, inside || doubted == Some(true)))
+        let (uid, name, rights) = judge(&status, agent)?;
+        let unread = shared(here, &namespaces(&thread))?;
+        Some((uid, name, rights, unread))
     })?;
     let stat = fs::read_to_string(directory.join("stat")).unwrap_or_default();
     Some(Process {
@@ -230,7 +212,7 @@ fn able_one(
 }
 
 /// `None` when the thread is in another namespace than we, or gone; else whether that could not be read. Then it counts.
-fn shared(here: &[io::Result<u64>], there: &[io::Result<u64>]) -> Option<bool> {
+fn shared(here: &[io::Result<u64>; 2], there: &[io::Result<u64>; 2]) -> Option<bool> {
     let mut unread = false;
     for pair in here.iter().zip(there) {
         match pair {
@@ -268,32 +250,10 @@ fn judge(status: &str, agent: &impl Fn(u32) -> bool) -> Option<(u32, String, Rig
         .find(|uid| agent(*uid))?;
     let rights = Rights {
         may_gain: field("NoNewPrivs:")? == "0",
-        held: held(field),
+        held: capabilities::held(status),
     };
     let any = rights.may_gain || !rights.held.is_empty();
     any.then(|| Some((uid, field("Name:")?.to_owned(), rights)))?
-}
-
-/// Each capability with the sets that it is in; none that only the bounding set has.
-fn held<'s>(field: impl Fn(&str) -> Option<&'s str>) -> Vec<String> {
-    let sets = SETS.map(|(name, key)| {
-        let bits = field(key).and_then(|text| u64::from_str_radix(text, 16).ok());
-        (name, bits.unwrap_or_default())
-    });
-    let of_one = |number: u8| {
-        let within = sets.iter().filter(|(_, bits)| bits >> number & 1 == 1);
-        let within: Vec<&str> = within.map(|(name, _)| *name).collect();
-        let usable = within.iter().any(|name| *name != BOUNDING);
-        usable.then(|| format!("{} ({})", capability(number), within.join(", ")))
-    };
-    (0..CAPABILITIES).filter_map(of_one).collect()
-}
-
-fn capability(number: u8) -> String {
-    let known = caps::all()
-        .into_iter()
-        .find(|known| known.index() == number);
-    known.map_or_else(|| format!("capability {number}"), |known| known.to_string())
 }
 
 /// The 22nd field of `/proc/PID/stat`; the second may hold anything and ends with the last bracket.
@@ -330,30 +290,6 @@ mod tests {
         assert_eq!(judged("0", "1501\t1501\t1501\t1501", "S (sleeping)"), None);
         assert_eq!(judged("0", "1500\t1500\t1500\t1500", "Z (zombie)"), None);
         assert_eq!(judge("", &agent), None);
-    }
-
-    #[test]
-    fn a_capability_in_any_set_that_can_be_used_counts() {
-        let agent = |uid: u32| uid == 1500;
-        let judged = |more: &str| {
-            let plain = status("1", "1500\t1500\t1500\t1500", "S (sleeping)");
-            judge(&format!("{plain}{more}"), &agent).map(|(_, _, rights)| rights.held)
-        };
-        let raw = "0000000000002000";
-        for (set, key) in &SETS[..4] {
-            let named = vec![format!("CAP_NET_RAW ({set})")];
-            assert_eq!(judged(&format!("{key}\t{raw}\n")), Some(named), "{set}");
-        }
-        let both = format!("CapPrm:\t{raw}\nCapEff:\t{raw}\nCapBnd:\t000001ffffffffff\n");
-        let named = vec!["CAP_NET_RAW (effective, permitted, bounding)".to_owned()];
-        assert_eq!(judged(&both), Some(named));
-        assert_eq!(
-            judged("CapAmb:\t8000000000000000\n"),
-            Some(vec!["capability 63 (ambient)".to_owned()])
-        );
-        // Controls: what the bounding set keeps nobody has; and there are none.
-        assert_eq!(judged("CapBnd:\t000001ffffffffff\n"), None);
-        assert_eq!(judged("CapPrm:\t0000000000000000\n"), None);
     }
 
     #[test]

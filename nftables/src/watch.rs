@@ -88,6 +88,8 @@ struct Watcher {
     me: Option<u32>,
     config: Config,
     last: Option<Ruleset>,
+    /// What had to stand at the last look: that, or what shuts more.
+    in_force: Option<Ruleset>,
     failed: Option<String>,
     started: bool,
     events: Vec<Noted>,
@@ -120,6 +122,7 @@ impl Watcher {
             history: History::load(&History::path(&config.status))?,
             config,
             last: None,
+            in_force: None,
             failed: None,
             started: false,
             events: held.events,
@@ -286,7 +289,7 @@ impl Watcher {
             (Err(error), None) => return Err(error),
         };
         // Whom the accounts mean now is shut all the same: an agent may have been given a uid that is let out.
-        let in_force = match (&failure, &accounts) {
+        let mut in_force = match (&failure, &accounts) {
             (Some(_), Some(accounts)) => ruleset.shut_also(&self.config, accounts),
             _ => ruleset.clone(),
         };
@@ -298,6 +301,7 @@ impl Watcher {
                     hash: adopted.hash(),
                 });
                 self.config = config;
+                in_force.clone_from(&adopted);
                 standing = adopted;
                 failure = None;
             } else {
@@ -306,6 +310,7 @@ impl Watcher {
         }
         self.last = Some(standing);
         self.unsettled = false;
+        self.in_force = Some(in_force);
         if let Some(observed) = observed {
             self.remember(&crate::counters::refused(&observed))?;
         }
@@ -333,7 +338,7 @@ impl Watcher {
         // else is told here is looked at once more.
         self.drain()?;
         self.again = true;
-        happened.push(match &self.last {
+        happened.push(match &self.in_force {
             Some(last) if last != ruleset => Event::Renewed {
                 hash: ruleset.hash(),
             },

@@ -411,7 +411,7 @@ fn krn_28_the_gates_old_uid_is_shut_by_the_watcher_and_the_gate_closes() {
                 "curl",
                 "-sS",
                 "-m",
-                "20",
+                "5",
                 "-x",
                 "http://127.0.0.1:3128",
                 "http://place.test/",
@@ -454,8 +454,10 @@ fn krn_28_the_gates_old_uid_is_shut_by_the_watcher_and_the_gate_closes() {
         assert!(lab.refused(old) > 0, "{scope}");
         assert_eq!(lab.received(), before, "{scope}");
         wait::until_true("the gate is closed", || {
-            asked().contains("boundary_not_proven")
+            gate.log().contains("serving nothing until it is proven")
         });
+        // Nor does anybody answer from its port by the uid that it had.
+        assert_eq!(asked(), "", "{scope}");
         // Who has the old uid is shut whatever root does to the rules meanwhile.
         lab.nft(&["delete", "table", "inet", "portcullis-lab"]).ok();
         watch.until("were put back");
