@@ -297,20 +297,11 @@ impl Reader<'_> {
             }
             return Vec::new();
         };
-        if scope == Some(Scope::Guest) {
-            let text = "has no meaning in scope \"guest\"";
-            self.problem(
-                value,
-                "agents",
-                text,
-                "remove it: everything but the gate is shut anyway",
-            );
-        }
         let Some(list) = value.get_ref().as_array() else {
             self.problem(value, "agents", "must be a list", hint);
             return Vec::new();
         };
-        if list.is_empty() && scope == Some(Scope::Agents) {
+        if list.is_empty() {
             self.problem(value, "agents", "empty: nobody would be shut", hint);
         }
         let mut found = Vec::new();
