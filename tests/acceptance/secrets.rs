@@ -193,6 +193,64 @@ fn a_changed_file_is_used_by_the_next_request_and_a_broken_one_changes_nothing()
     }
 }
 
+/// Rotation by SIGHUP while an answer is on its way: it ends as it began, and only what comes later has
+/// the new value.
+#[test]
+fn a_request_under_way_ends_with_the_value_it_began_with() {
+    let world = World::new();
+    let lines = 160;
+    let target = format!("/drip/{lines}");
+    let saved = world.home().join("saved");
+    let mut slow = world
+        .agent("curl")
+        .args(["-sSN", "--fail", "--max-time", "120", "-o"])
+        .arg(&saved)
+        .arg(format!("https://{WEB}{target}"))
+        .spawn();
+    wait::until_true("the answer begins", || {
+        fs::metadata(&saved).is_ok_and(|saved| saved.len() > 0)
+    });
+    let former = world.web_secret.secret.clone();
+    assert_eq!(world.web.received().matches(&former).count(), 1);
+
+    let fresh = canary::Canary::plain();
+    let beside = world.gate.dir.join("credentials/web.new");
+    host::file(&beside, &fresh.secret, world.gate.uid, 0o600);
+    fs::rename(&beside, world.gate.dir.join("credentials/web")).unwrap();
+    tests::command::Program::new("kill")
+        .args(["-HUP", &world.gate.pid().to_string()])
+        .run()
+        .ok();
+    wait::until_true("the new value is used", || {
+        world.curl(&[&format!("https://{WEB}/later")]);
+        world.web.received().contains(&fresh.secret)
+    });
+    let meanwhile = slow.try_wait().unwrap();
+    assert!(
+        meanwhile.is_none(),
+        "control: it was under way all the time"
+    );
+    let ended = wait::until("the answer ends", || slow.try_wait().unwrap());
+    assert!(ended.success(), "{ended}");
+    let saved = fs::read_to_string(&saved).unwrap();
+    assert_eq!(saved.lines().count(), lines);
+    assert!(
+        world
+            .curl(&[&format!("https://{WEB}/last")])
+            .output()
+            .ends_with("200")
+    );
+    let received = world.web.received();
+    let last = received.rsplit_once("GET /last ").unwrap().1;
+    assert!(last.contains(&fresh.secret) && !last.contains(&former));
+    // It was asked once: nothing was sent again for the new value's sake.
+    assert_eq!(received.matches(&format!("GET {target} ")).count(), 1);
+    wait::until_true(
+        "the former value goes with the request that it was for",
+        || in_memory(world.gate.pid(), &forms(&world.web_secret)) == 0,
+    );
+}
+
 /// What a crashed gate leaves, and its metrics, hold no form of the secret.
 /// The control is a process that holds it without care.
 ///
