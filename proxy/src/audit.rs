@@ -46,6 +46,7 @@ use serde::Serialize;
 use tokio::sync::broadcast;
 
 use checkpoint::Commitments;
+use company::Member;
 use shared::Shared;
 use tally::Tally;
 
@@ -108,6 +109,27 @@ pub struct Audit {
     shelf: Option<(std::sync::mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
+/// A record that is in the log and not known to be on the disk.
+#[derive(Debug)]
+#[must_use = "it is on the disk when `written` says so"]
+pub struct Begun {
+    seq: Seq,
+    member: Option<Member>,
+}
+
+impl Begun {
+    /// Waits until it is on the disk.
+    ///
+    /// # Errors
+    /// As [`Audit::append`], also when the sync fails.
+    pub async fn written(self) -> Result<Seq, AuditError> {
+        match self.member {
+            Some(member) => member.wait().await.map(|()| self.seq),
+            None => Ok(self.seq),
+        }
+    }
+}
+
 impl Audit {
     /// Has checkpoints commit to what `source` tells beside the log itself. It is asked by the log's
     /// thread and may wait for locks, but not for the log.
@@ -138,21 +160,30 @@ impl Audit {
     ///
     /// # Errors
     /// As [`Audit::append`], also when the sync fails.
-    pub async fn append_durable(
-        &self,
-        mut record: impl BorrowMut<Record>,
-    ) -> Result<Seq, AuditError> {
+    pub async fn append_durable(&self, record: impl BorrowMut<Record>) -> Result<Seq, AuditError> {
+        self.begin_durable(record)?.written().await
+    }
+
+    /// The first half of it: the record is in the log, and will be on the disk soon. Its end is owed
+    /// from here on, also by who does not wait any longer.
+    ///
+    /// # Errors
+    /// As [`Audit::append`].
+    pub fn begin_durable(&self, mut record: impl BorrowMut<Record>) -> Result<Begun, AuditError> {
         if self.shared.settings.without.is_wait_left_out() {
-            return self.append(record);
+            return Ok(Begun {
+                seq: self.append(record)?,
+                member: None,
+            });
         }
-        let (seq, member) = {
-            let mut state = self.shared.lock();
-            let seq = self.shared.number(&mut state, record.borrow_mut())?;
-            let member = state.waiters.join(&record.borrow().id);
-            self.shared.wake(&state);
-            (seq, member)
-        };
-        member.wait().await.map(|()| seq)
+        let mut state = self.shared.lock();
+        let seq = self.shared.number(&mut state, record.borrow_mut())?;
+        let member = state.waiters.join(&record.borrow().id);
+        self.shared.wake(&state);
+        Ok(Begun {
+            seq,
+            member: Some(member),
+        })
     }
 
     /// Records the end of what another line announced. Nothing waits for it: it is written with the

@@ -121,15 +121,21 @@ impl<'g> Open<'g> {
         record.credential = Some(errand.credential.clone());
         record.reason = Some("the gate's own request".to_owned());
         let mut record = Box::new(record);
-        gate.audit.append_durable(record.as_mut()).await?;
+        let begun = gate.audit.begin_durable(record.as_mut())?;
         record.kind = RecordKind::Response;
         record.reason = None;
         record.bytes_in = u64::try_from(errand.body.len()).ok();
-        Ok(Self {
+        let mut open = Self {
             gate,
             record: Some(record),
             started,
-        })
+        };
+        if let Err(error) = begun.written().await {
+            // It does not leave, and the log says so itself.
+            open.record = None;
+            return Err(error);
+        }
+        Ok(open)
     }
 
     fn note(&mut self, note: impl FnOnce(&mut Record)) {

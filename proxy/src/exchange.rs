@@ -200,25 +200,19 @@ async fn carry(
     let body = RequestBody::new(prefix, body, trailers, &meter)
         .lingering(parts.version != Version::HTTP_2);
     let rule = permit.rule().clone();
-    let written = if permit.is_credentialed() {
-        begun_unless_cut(&meter, gate.audit.append_durable(&mut line)).await
-    } else {
-        Some(gate.audit.append(&mut line))
-    };
-    line.kind = RecordKind::Response;
-    line.facts = None;
-    if let Some(Err(error)) = written {
-        tracing::error!(%error, "a request could not be recorded, so it does not leave");
-        return Err(Refusal::new(
-            Code::AuditUnavailable,
-            "the audit log cannot be written, so nothing leaves",
-            "the operator must make room for the audit log; the gate recovers by itself",
-        ));
-    }
     let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going, place);
-    if written.is_none() {
+    match begun_unless_cut(&meter, ending.begin(permit.is_credentialed())).await {
+        Some(Ok(())) => {}
+        Some(Err(error)) => {
+            tracing::error!(%error, "a request could not be recorded, so it does not leave");
+            return Err(Refusal::new(
+                Code::AuditUnavailable,
+                "the audit log cannot be written, so nothing leaves",
+                "the operator must make room for the audit log; the gate recovers by itself",
+            ));
+        }
         // The line is on its way to the log, where its end follows it.
-        return Err(ending.cut().unwrap_or_else(|| changed(channel)));
+        None => return Err(ending.cut().unwrap_or_else(|| changed(channel))),
     }
     let wish = match parts.version {
         _ if websocket => Wish::OnlyHttp1,

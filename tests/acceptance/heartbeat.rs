@@ -171,6 +171,12 @@ fn a_run_that_pushes_finds_no_secret_anywhere_in_its_container() {
         "seeker",
         "git clone --quiet https://git.portcullis.test/acme/web.git web
          git -C web push --quiet origin HEAD:refs/heads/agent/seeker && echo pushed > pushed
+         for remote in git@git.portcullis.test:acme/web.git ssh://git@git.portcullis.test/acme/web.git \\
+             ssh://git@git.portcullis.test:22/acme/web.git git@other.portcullis.test:acme/web.git; do
+             git ls-remote $remote agent/seeker 2>&1; echo \"$? $remote\"
+         done > remotes-over-ssh
+         git config --show-origin --get-all url.https://git.portcullis.test/.insteadOf >> remotes-over-ssh
+         curl -sv --proxytunnel http://git.portcullis.test:22/ > tunnel-to-ssh 2>&1
          env > environment
          roots=()
          for folder in /*; do
@@ -200,6 +206,23 @@ fn a_run_that_pushes_finds_no_secret_anywhere_in_its_container() {
         fs::read_to_string(file).unwrap()
     };
     assert_eq!(left("pushed"), "pushed\n");
+    // What the run's own system says of remotes over ssh, with nobody's help.
+    let ssh = left("remotes-over-ssh");
+    for expected in [
+        "refs/heads/agent/seeker\n0 git@git.portcullis.test:acme/web.git\n",
+        "refs/heads/agent/seeker\n0 ssh://git@git.portcullis.test/acme/web.git\n",
+        "refs/heads/agent/seeker\n0 ssh://git@git.portcullis.test:22/acme/web.git\n",
+        "Portcullis: ssh (port 22) is refused",
+        "hint: use https://HOST/",
+        "\n128 git@other.portcullis.test:acme/web.git\n",
+        "file:/etc/gitconfig\tgit@git.portcullis.test:\n",
+    ] {
+        assert!(ssh.contains(expected), "{expected}: {ssh}");
+    }
+    let tunnel = left("tunnel-to-ssh");
+    for expected in ["403 Portcullis", "use https://git.portcullis.test/"] {
+        assert!(tunnel.contains(expected), "{expected}: {tunnel}");
+    }
     assert!(
         left("environment").contains("PAPERCLIP_API_KEY="),
         "{}",

@@ -18,13 +18,14 @@ pub(super) struct Company {
     ends: Vec<usize>,
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Told {
     outcome: OnceLock<Outcome>,
     bell: Notify,
 }
 
 /// One of them.
+#[derive(Debug)]
 pub(super) struct Member(Arc<Told>);
 
 impl Company {

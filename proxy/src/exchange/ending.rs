@@ -4,19 +4,22 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use policy::record::Record;
+use policy::record::{Record, RecordKind};
 use policy::{Code, Refusal, RuleId};
 
 use super::body::{Cut, Meter};
 use super::live::GoingOn;
+use crate::audit::AuditError;
 use crate::gate::{Admission, Gate};
 use crate::scrub::Reflected;
 
-/// An open record.
+/// A record that is open once its first line is in the log.
 #[derive(Debug)]
 pub struct Ending {
     gate: Arc<Gate>,
     record: Option<Box<Record>>,
+    /// The end of what was never announced would be the end of nothing.
+    begun: bool,
     started: Instant,
     meter: Arc<Meter>,
     going: Option<GoingOn>,
@@ -25,7 +28,7 @@ pub struct Ending {
 }
 
 impl Ending {
-    /// `record` is the response line so far, `meter` counts both bodies.
+    /// `record` is the request's line, `meter` counts both bodies.
     pub fn new(
         gate: Arc<Gate>,
         record: Record,
@@ -36,11 +39,38 @@ impl Ending {
         Self {
             gate,
             record: Some(Box::new(record)),
+            begun: false,
             started: Instant::now(),
             meter,
             going: Some(going),
             _place: place,
         }
+    }
+
+    /// Writes the first line, and waits until it is on the disk where that is wanted. The second one
+    /// is owed as soon as the first is in the log, also where nobody waits for the disk any longer.
+    ///
+    /// # Errors
+    /// What the line describes must not happen. Nothing is owed then.
+    pub async fn begin(&mut self, durably: bool) -> Result<(), AuditError> {
+        let Some(record) = self.record.as_deref_mut() else {
+            return Ok(());
+        };
+        let begun = if durably {
+            Some(self.gate.audit.begin_durable(&mut *record)?)
+        } else {
+            self.gate.audit.append(&mut *record)?;
+            None
+        };
+        record.kind = RecordKind::Response;
+        record.facts = None;
+        self.begun = true;
+        if let Some(begun) = begun {
+            // Without it the request does not leave, and the log says so itself.
+            begun.written().await.inspect_err(|_| self.begun = false)?;
+        }
+        self.started = Instant::now();
+        Ok(())
     }
 
     /// What the client is about to read.
@@ -149,6 +179,9 @@ impl Ending {
             return;
         };
         self.going = None;
+        if !self.begun {
+            return;
+        }
         record.time = crate::audit::now();
         record.bytes_in = Some(self.meter.sent());
         record.bytes_out = Some(self.meter.received());

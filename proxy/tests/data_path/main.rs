@@ -23,6 +23,7 @@ mod minted;
 mod minted_answers;
 mod modern;
 mod names;
+mod panics;
 mod pressure;
 mod reflected;
 mod refused;

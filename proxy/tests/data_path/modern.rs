@@ -235,7 +235,11 @@ async fn answer(
 async fn echo(parts: &http::request::Parts, body: Incoming) -> Response<Body> {
     let size = parts.uri.path().rsplit('/').next().unwrap();
     let size: usize = size.parse().unwrap();
-    let bytes = body.collect().await.unwrap().to_bytes();
+    // Whoever breaks its request off gets nothing of it.
+    let bytes = body
+        .collect()
+        .await
+        .map_or_else(|_| Bytes::new(), |all| all.to_bytes());
     let field = |name: &str| parts.headers.get(name).cloned();
     let behind = field("x-say-behind");
     let (sender, frames) = streamed();
@@ -307,17 +311,24 @@ impl Client {
     pub(crate) async fn over(
         tls: tokio_rustls::client::TlsStream<tokio::io::DuplexStream>,
     ) -> Self {
+        Self::try_over(tls).await.unwrap()
+    }
+
+    /// The same where the gate may be gone already.
+    pub(crate) async fn try_over(
+        tls: tokio_rustls::client::TlsStream<tokio::io::DuplexStream>,
+    ) -> hyper::Result<Self> {
         let http2 = tls.get_ref().1.alpn_protocol() == Some(b"h2");
         let io = TokioIo::new(tls);
-        if http2 {
-            let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await.unwrap();
+        Ok(if http2 {
+            let (sender, connection) = http2::handshake(TokioExecutor::new(), io).await?;
             tokio::spawn(connection);
             Self::Http2(sender)
         } else {
-            let (sender, connection) = http1::handshake(io).await.unwrap();
+            let (sender, connection) = http1::handshake(io).await?;
             tokio::spawn(connection);
             Self::Http1(sender)
-        }
+        })
     }
 
     /// Another user of the same connection.

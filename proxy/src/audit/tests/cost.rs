@@ -221,5 +221,5 @@ fn only_a_measurement_leaves_anything_out() {
         .filter(|bench| bench.get("required-features").is_some())
         .map(|bench| bench["name"].as_str().unwrap())
         .collect();
-    assert_eq!(needing, ["durability"]);
+    assert_eq!(needing, ["durability", "protocols"]);
 }
