@@ -12,7 +12,7 @@ use tokio::sync::Barrier;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::Side;
+use super::processors::{self, Side, processor_time};
 use super::stand::{Stand, Way};
 
 /// What came of it.
@@ -41,7 +41,7 @@ pub(crate) struct Clients {
 impl Clients {
     /// They run on this thread, which stays on the last processor.
     pub(crate) fn new() -> Self {
-        super::keep_on(Side::Others);
+        processors::keep_on(Side::Others);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -163,21 +163,4 @@ fn trusting(stand: &Stand) -> ClientConfig {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth()
-}
-
-/// What the gates' threads have used of the processor so far.
-fn processor_time() -> Duration {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    let of_gates = threads.filter_map(|thread| {
-        let path = thread.unwrap().path();
-        let name = std::fs::read_to_string(path.join("comm")).ok()?;
-        let is_of_gate = name.starts_with("gate") || name.starts_with("audit");
-        is_of_gate.then(|| std::fs::read_to_string(path.join("schedstat")).ok())?
-    });
-    of_gates
-        .map(|stat| {
-            let nanoseconds = stat.split(' ').next().unwrap_or_default().parse();
-            Duration::from_nanos(nanoseconds.unwrap_or_default())
-        })
-        .sum()
 }

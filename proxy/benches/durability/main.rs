@@ -21,18 +21,15 @@
 
 mod clients;
 mod origin;
+mod processors;
 mod stand;
 
 use std::path::PathBuf;
-use std::sync::LazyLock;
 use std::time::Duration;
-
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 
 use clients::{Clients, Load};
 use origin::Origin;
-use stand::{Stand, Way};
+use stand::{SECRET, Stand, Way};
 
 /// As the product's, so that its cost is in all figures.
 #[global_allocator]
@@ -91,7 +88,7 @@ fn ways(text: &str) -> Vec<Way> {
 fn main() {
     let options = Options::read();
     let directory = tempfile::tempdir_in(&options.directory).unwrap();
-    let origin = Origin::start();
+    let origin = Origin::start(&["http/1.1"]);
     let clients = Clients::new();
     println!(
         "{:<26}{:>4}{:>4}{:>12}{:>14}{:>10}{:>10}{:>16}",
@@ -100,7 +97,7 @@ fn main() {
     for workers in &options.workers {
         let stand = |way: Way| {
             let directory = directory.path().join(format!("{} {workers}", way.name()));
-            Stand::new(way, *workers, &directory, &origin)
+            Stand::new(way, *workers, &directory, &origin, SECRET)
         };
         let stands: Vec<Stand> = options.ways.iter().copied().map(stand).collect();
         for count in &options.clients {
@@ -145,34 +142,4 @@ fn median(loads: &[Load], figure: &dyn Fn(&Load) -> f64) -> f64 {
     let mut figures: Vec<f64> = loads.iter().map(figure).collect();
     figures.sort_by(f64::total_cmp);
     figures[figures.len() / 2]
-}
-
-/// Whose threads are kept where.
-enum Side {
-    /// On so many processors, from the first on.
-    Gate(usize),
-    /// On the last one.
-    Others,
-}
-
-/// The processors that this process had at its start.
-static PROCESSORS: LazyLock<Vec<usize>> = LazyLock::new(|| {
-    let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
-    (0..CpuSet::count())
-        .filter(|cpu| all.is_set(*cpu).unwrap_or(false))
-        .collect()
-});
-
-/// Keeps the calling thread, and what it starts, where its side is.
-fn keep_on(side: Side) {
-    let (last, first) = PROCESSORS.split_last().unwrap();
-    let wanted = match side {
-        Side::Gate(count) if !first.is_empty() => &first[..count.min(first.len())],
-        Side::Gate(_) | Side::Others => std::slice::from_ref(last),
-    };
-    let mut only = CpuSet::new();
-    for cpu in wanted {
-        only.set(*cpu).unwrap();
-    }
-    sched_setaffinity(Pid::from_raw(0), &only).unwrap();
 }

@@ -22,8 +22,11 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
-use super::Side;
 use super::origin::{HOSTS, Origin};
+use super::processors::{self, Side};
+
+/// A secret as long as most.
+pub(crate) const SECRET: &str = "canary-3f9a1c77e2b84d05a6-as-long-as-one";
 
 /// How a request is recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,13 +78,19 @@ pub(crate) struct Stand {
 }
 
 impl Stand {
-    /// Begins to serve below `directory`, with so many threads.
-    pub(crate) fn new(way: Way, workers: usize, directory: &Path, origin: &Origin) -> Self {
-        let config = configure(directory, origin);
+    /// Begins to serve below `directory`, with so many threads, and with this secret.
+    pub(crate) fn new(
+        way: Way,
+        workers: usize,
+        directory: &Path,
+        origin: &Origin,
+        secret: &str,
+    ) -> Self {
+        let config = configure(directory, origin, secret);
         std::thread::scope(|scope| {
             // The log's thread stays where the one is that opens it.
             let made = scope.spawn(|| {
-                super::keep_on(Side::Gate(workers));
+                processors::keep_on(Side::Gate(workers));
                 Self::serve(way, workers, config)
             });
             made.join().unwrap()
@@ -156,7 +165,7 @@ async fn accept(gate: Arc<Gate>, listener: TcpListener) {
     }
 }
 
-fn configure(directory: &Path, origin: &Origin) -> Arc<Config> {
+fn configure(directory: &Path, origin: &Origin, secret: &str) -> Arc<Config> {
     let path = |name: &str| directory.join(name).display().to_string();
     let mode = |name: &str, mode| {
         std::fs::set_permissions(path(name), PermissionsExt::from_mode(mode)).unwrap();
@@ -164,7 +173,7 @@ fn configure(directory: &Path, origin: &Origin) -> Arc<Config> {
     for name in ["", "ca", "runs"] {
         std::fs::create_dir(path(name)).unwrap();
     }
-    std::fs::write(path("secret"), "canary-3f9a1c77e2b84d05a6-as-long-as-one").unwrap();
+    std::fs::write(path("secret"), secret).unwrap();
     for (name, bits) in [("secret", 0o600), ("ca", 0o700), ("runs", 0o711)] {
         mode(name, bits);
     }
@@ -187,7 +196,7 @@ fn configure(directory: &Path, origin: &Origin) -> Arc<Config> {
          profiles = [\"default\"]\n[runs]\ndirectory = \"{0}/runs\"\n[ca]\ndirectory = \"{0}/ca\"\n\
          [audit]\ndirectory = \"{0}/audit\"\n[boundary]\nexternal = \"a measurement\"\n\
          [profile.default]\npolicy = \"{0}/policy.toml\"\n[credential.api]\nkind = \"bearer\"\n\
-         file = \"{0}/secret\"\nhosts = [\"{1}\"]\n",
+         file = \"{0}/secret\"\nhosts = [\"{1}\"]\n[limits]\nrefuse_inside_tls = false\n",
         directory.display(),
         HOSTS[0]
     );
