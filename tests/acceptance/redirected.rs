@@ -28,6 +28,17 @@ allow = [\"GET /open/**\"]
 address = \"93.184.215.20:80\"
 ";
 
+/// curl for whom nothing but the way there is made: the body, then the status.
+const CURL: [&str; 7] = [
+    "-sS",
+    "--max-time",
+    "60",
+    "--noproxy",
+    "*",
+    "-w",
+    "\n%{http_code}",
+];
+
 /// A world whose agent is led to the gate, and a uid that is led there and known to nobody.
 struct Led {
     world: World,
@@ -76,16 +87,7 @@ impl Led {
 
     /// `curl` as the agent: the body, then the status.
     fn curl(&self, args: &[&str]) -> Finished {
-        let fixed = [
-            "-sS",
-            "--max-time",
-            "60",
-            "--noproxy",
-            "*",
-            "-w",
-            "\n%{http_code}",
-        ];
-        self.as_agent("curl").args(fixed).args(args).run()
+        self.as_agent("curl").args(CURL).args(args).run()
     }
 
     fn python(&self, uid: u32, script: &str) -> Finished {

@@ -4,7 +4,9 @@ use super::*;
 
 mod git;
 mod http;
+mod kinds;
 mod properties;
+mod refusals;
 mod slashes;
 
 /// What was decided, in a form that can be compared and printed.

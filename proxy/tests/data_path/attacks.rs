@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::stand::{CANARY, Stand, ask, connect, get, response, until, usual};
+use super::stand::{CANARY, Stand, ask, connect, get, read_until, response, until, usual};
 use super::upstream::Upstream;
 use super::{BARE, HOST, code, usual_stand};
 
@@ -77,13 +77,7 @@ async fn a_reload_cuts_a_stream_whose_way_or_credential_is_another_one_now() {
         tls.write_all(get(HOST, "/v1/hang").as_bytes())
             .await
             .unwrap();
-        let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains("first") {
-            let mut buffer = [0; 1024];
-            let read = tls.read(&mut buffer).await.unwrap();
-            assert!(read > 0, "the stream is alive");
-            seen.extend_from_slice(&buffer[..read]);
-        }
+        read_until(&mut tls, "first").await;
         stand.reload(&changed);
         let more = tokio::time::timeout(std::time::Duration::from_millis(300), tls.read_u8()).await;
         assert_eq!(more.is_ok(), cut, "{changed}");
@@ -335,16 +329,7 @@ async fn a_lost_boundary_cuts_what_streams_and_refuses_what_comes() {
     tls.write_all(get(HOST, "/v1/hang").as_bytes())
         .await
         .unwrap();
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains("first") {
-        let mut buffer = [0; 1024];
-        let read = tls.read(&mut buffer).await.unwrap();
-        assert!(
-            read > 0,
-            "control: the stream is alive while the boundary is"
-        );
-        seen.extend_from_slice(&buffer[..read]);
-    }
+    read_until(&mut tls, "first").await;
     write(false);
     until("the loss is noticed", || {
         stand.gate.boundary.check().is_err()

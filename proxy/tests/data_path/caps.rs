@@ -7,13 +7,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::HOST;
 use super::features::{opening, socket_policy};
-use super::modern::{Client, Modern, full, sent, whole};
+use super::modern::{Client, Modern, full, reading_no_further, sent, whole};
 use super::stand::{Stand, ask, response, until};
 use super::upstream::Upstream;
 
@@ -236,15 +234,7 @@ async fn time_is_over_for_a_client_that_reads_nothing_too() {
     let upstream = Modern::start(HOST, NEW).await;
     let stand = upstream.stand(&upstream.policy(HOST, "max_seconds = 3"));
     let tls = stand.tunnel_offering(1500, HOST, NEW).await.unwrap();
-    let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .initial_stream_window_size(0)
-        .keep_alive_interval(Duration::from_millis(50))
-        .keep_alive_while_idle(true)
-        .handshake(TokioIo::new(tls))
-        .await
-        .unwrap();
-    let connection = tokio::spawn(connection);
+    let (mut sender, connection) = reading_no_further(tls, 0).await;
     let request = http::Request::get(format!("https://{HOST}/v1/large"));
     let answer = sender.send_request(request.body(full(Vec::new())).unwrap());
     let answer = answer.await.unwrap();

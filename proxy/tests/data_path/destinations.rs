@@ -163,6 +163,40 @@ async fn no_rule_opens_a_metadata_service() {
     }
 }
 
+/// The gate is nobody to itself, so that the second turn is the last one.
+#[tokio::test]
+async fn a_rule_that_leads_to_the_gate_itself_makes_no_loop() {
+    let upstream = Upstream::start(HOST).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let itself = format!(
+        "[[service]]\nkind = \"http\"\nscheme = \"http\"\nport = 8080\nhost = \"loop.example.com\"\n\
+         address = \"{}\"\nallow = [\"GET /v1/**\"]\n",
+        listener.local_addr().unwrap()
+    );
+    let stand = Stand::new(&upstream, &(usual(&upstream) + &itself));
+    tokio::spawn(proxy::entrance::tcp(
+        std::sync::Arc::clone(&stand.gate),
+        listener,
+    ));
+    let mut tunnel = connect(stand.open(1500), "loop.example.com:8080").await;
+    let answer = ask(&mut tunnel, &get("loop.example.com:8080", "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
+    assert_eq!(
+        stand.refusals(),
+        ["identity_unknown"],
+        "one turn more, and no further"
+    );
+    let asked = |stand: &Stand| {
+        let log = stand.audit();
+        log.iter().filter(|line| line["kind"] == "request").count()
+    };
+    assert_eq!(asked(&stand), 1);
+    let mut tls = stand.tunnel(HOST).await;
+    let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "control: {answer}");
+    assert_eq!(asked(&stand), 2);
+}
+
 #[tokio::test]
 async fn a_tunnel_for_plain_http_is_no_tunnel_to_nowhere() {
     let upstream = Upstream::start(HOST).await;

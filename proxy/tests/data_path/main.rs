@@ -6,6 +6,7 @@
 
 mod agreement;
 mod attacks;
+mod authorities;
 mod behind;
 mod caps;
 mod certificates;

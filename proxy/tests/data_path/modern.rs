@@ -14,7 +14,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::{http1, http2};
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
@@ -380,6 +380,26 @@ impl Client {
         let request = self.request("GET", host, path).body(full(Vec::new()));
         whole(self.send(request.unwrap()).await.unwrap()).await
     }
+}
+
+/// A client of HTTP/2 that lets an answer send so many bytes and shows all the time that it is there;
+/// and its connection.
+pub(crate) async fn reading_no_further(
+    tls: tokio_rustls::client::TlsStream<tokio::io::DuplexStream>,
+    window: u32,
+) -> (
+    http2::SendRequest<Body>,
+    tokio::task::JoinHandle<hyper::Result<()>>,
+) {
+    let (sender, connection) = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .initial_stream_window_size(window)
+        .keep_alive_interval(Duration::from_millis(50))
+        .keep_alive_while_idle(true)
+        .handshake(TokioIo::new(tls))
+        .await
+        .unwrap();
+    (sender, tokio::spawn(connection))
 }
 
 /// Reads an answer to its end.

@@ -7,12 +7,10 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http_body_util::BodyExt;
-use hyper::client::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::HOST;
-use super::modern::{Client, Modern, full, sent, whole};
+use super::modern::{Client, Modern, full, reading_no_further, sent, whole};
 use super::stand::{Stand, ask, get, until, usual};
 
 const BOTH: &[&str] = &["h2", "http/1.1"];
@@ -70,15 +68,7 @@ async fn a_cut_reaches_an_answer_that_its_client_does_not_read() {
     for window in [0, 1000] {
         let stand = upstream.stand(&policy);
         let tls = stand.tunnel_offering(1500, HOST, BOTH).await.unwrap();
-        let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
-            .timer(TokioTimer::new())
-            .initial_stream_window_size(window)
-            .keep_alive_interval(Duration::from_millis(50))
-            .keep_alive_while_idle(true)
-            .handshake(TokioIo::new(tls))
-            .await
-            .unwrap();
-        let connection = tokio::spawn(connection);
+        let (mut sender, connection) = reading_no_further(tls, window).await;
         let request = http::Request::get(format!("https://{HOST}/v1/large"));
         let answer = sender.send_request(request.body(full(Vec::new())).unwrap());
         let answer = answer.await.unwrap();

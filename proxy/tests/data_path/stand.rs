@@ -412,6 +412,23 @@ where
         .expect("the gate answers")
 }
 
+/// Reads on until these words stand in what came, which must be before it ends.
+pub(crate) async fn read_until<IO>(stream: &mut IO, words: &str)
+where
+    IO: AsyncRead + Unpin,
+{
+    let reading = async {
+        let mut seen = Vec::new();
+        while !String::from_utf8_lossy(&seen).contains(words) {
+            let read = stream.read_buf(&mut seen).await.unwrap();
+            assert!(read > 0, "it ends before `{words}`");
+        }
+    };
+    tokio::time::timeout(PATIENCE, reading)
+        .await
+        .expect("the words come");
+}
+
 /// A GET inside a tunnel to `host`.
 pub(crate) fn get(host: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n")

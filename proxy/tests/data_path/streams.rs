@@ -3,7 +3,7 @@
 use proxy::entrance::client::Client;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use super::stand::{ask, connect, get, peer, response, until, usual};
+use super::stand::{ask, connect, get, peer, read_until, response, until, usual};
 use super::{HOST, code, usual_stand};
 
 #[tokio::test]
@@ -49,13 +49,7 @@ async fn the_first_chunk_arrives_before_the_last_is_made_and_a_closed_run_is_cut
     tls.write_all(get(HOST, "/v1/hang").as_bytes())
         .await
         .unwrap();
-    let mut seen = Vec::new();
-    while !String::from_utf8_lossy(&seen).contains("first") {
-        let mut buffer = [0; 1024];
-        let read = tls.read(&mut buffer).await.unwrap();
-        assert!(read > 0, "the stream is alive");
-        seen.extend_from_slice(&buffer[..read]);
-    }
+    read_until(&mut tls, "first").await;
     assert!(stand.gate.runs.close(&run, 1, &peer()).unwrap());
     let mut rest = Vec::new();
     // A cut is an end without goodbye.
@@ -100,13 +94,7 @@ async fn a_reload_cuts_a_stream_that_is_no_longer_permitted() {
     for path in ["/v1/hang", "/v1/hang"] {
         let mut tls = stand.tunnel(HOST).await;
         tls.write_all(get(HOST, path).as_bytes()).await.unwrap();
-        let mut seen = Vec::new();
-        while !String::from_utf8_lossy(&seen).contains("first") {
-            let mut buffer = [0; 1024];
-            let read = tls.read(&mut buffer).await.unwrap();
-            assert!(read > 0, "the stream is alive");
-            seen.extend_from_slice(&buffer[..read]);
-        }
+        read_until(&mut tls, "first").await;
         streams.push(tls);
     }
     let usual = usual(&upstream);

@@ -10,7 +10,7 @@ mod clients;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
@@ -122,6 +122,19 @@ impl Place {
     }
 }
 
+/// A key store for Java at `store`, with the gate's certificate alone.
+fn java_store(ca: PathBuf, store: &Path) {
+    Program::new("keytool")
+        .args(["-importcert", "-noprompt", "-alias", "gate"])
+        .args(["-storetype", "PKCS12", "-storepass", "changeit", "-file"])
+        .arg(ca)
+        .arg("-keystore")
+        .arg(store)
+        .run()
+        .ok();
+    tests::host::own(store, 0, 0o644);
+}
+
 /// A web server without TLS on port 80 of the listed address, and the heads it was sent.
 fn plain_host(world: &World) -> Arc<Mutex<Vec<String>>> {
     let heads: Arc<Mutex<Vec<String>>> = Arc::default();
@@ -198,22 +211,7 @@ fn clients_that_ignore_proxy_variables_are_served_by_name_and_refused_in_words()
     ] {
         tests::host::file(&work.join(name), text, 0, 0o644);
     }
-    let java_trust = Program::new("keytool")
-        .args([
-            "-importcert",
-            "-noprompt",
-            "-alias",
-            "gate",
-            "-storetype",
-            "PKCS12",
-        ])
-        .args(["-storepass", "changeit", "-file"])
-        .arg(place.world.gate.ca())
-        .arg("-keystore")
-        .arg(work.join("store.p12"))
-        .run();
-    java_trust.ok();
-    tests::host::own(&work.join("store.p12"), 0, 0o644);
+    java_store(place.world.gate.ca(), &work.join("store.p12"));
     let clients = "/opt/portcullis/trust/clients";
     let three = |path: &str| {
         format!("https://{WEB}/{path} https://{WEB}/secret/{path} https://{EVIL}/{path}")

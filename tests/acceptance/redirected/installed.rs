@@ -75,16 +75,7 @@ impl Installed {
     }
 
     fn curl(&self, args: &[&str]) -> Finished {
-        let fixed = [
-            "-sS",
-            "--max-time",
-            "60",
-            "--noproxy",
-            "*",
-            "-w",
-            "\n%{http_code}",
-        ];
-        self.agent("curl").args(fixed).args(args).run()
+        self.agent("curl").args(super::CURL).args(args).run()
     }
 
     fn url(&self, path: &str) -> String {

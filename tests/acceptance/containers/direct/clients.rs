@@ -206,21 +206,5 @@ fn carry_in(place: &Place) {
         cp -r python/lib/python3*/site-packages \"$1/python\"; chmod -R go+rX \"$1\"";
     let copy = Program::new("sh").args(["-c", script]).arg(&from).arg(&at);
     copy.run().ok();
-    let store = at.join("store.p12");
-    Program::new("keytool")
-        .args([
-            "-importcert",
-            "-noprompt",
-            "-alias",
-            "gate",
-            "-storetype",
-            "PKCS12",
-        ])
-        .args(["-storepass", "changeit", "-file"])
-        .arg(place.world.gate.ca())
-        .arg("-keystore")
-        .arg(&store)
-        .run()
-        .ok();
-    tests::host::own(&store, 0, 0o644);
+    super::java_store(place.world.gate.ca(), &at.join("store.p12"));
 }
