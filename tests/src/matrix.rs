@@ -153,10 +153,11 @@ pub fn version_in(output: &str) -> String {
     number.chars().take_while(|&c| part(c)).collect()
 }
 
+/// Puts a line into the test's output.
 #[allow(
     clippy::print_stdout,
-    reason = "versions belong into the test's output"
+    reason = "versions and figures belong into the test's output"
 )]
-fn tell(line: &str) {
+pub fn tell(line: &str) {
     println!("{line}");
 }
