@@ -44,11 +44,13 @@ impl Disk {
 
     fn provision(prepare: &str) -> Self {
         let directory = kept();
-        script("boot")
-            .arg(&directory)
-            .limit(MAKING_SECONDS)
-            .run()
-            .ok();
+        let mut boot = script("boot").arg(&directory).limit(MAKING_SECONDS);
+        for name in ["BOOT_SUITE", "DEBIAN_MIRROR"] {
+            if let Some(value) = std::env::var_os(name) {
+                boot = boot.env(name, value);
+            }
+        }
+        boot.run().ok();
         let at = |name: &str| directory.join(name);
         // Another run of the tests may be at it.
         let lock = File::create(at("provisioning")).expect("a writable target folder");
