@@ -32,6 +32,9 @@ pub enum Reflected {
     /// The body is encoded in a way that the gate cannot undo.
     #[error("the answer is encoded in a way that cannot be looked into")]
     Opaque,
+    /// The body unpacks to more than is looked into.
+    #[error("the answer unpacks to more than is looked into")]
+    Bomb,
 }
 
 /// The encodings that can be looked into.

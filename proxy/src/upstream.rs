@@ -10,6 +10,7 @@ mod framing;
 mod pool;
 mod resolve;
 mod send;
+mod sessions;
 pub(crate) mod verify;
 
 use std::net::{IpAddr, SocketAddr};
@@ -191,13 +192,15 @@ impl Upstream {
         self.pool.sweep();
     }
 
-    /// Closes every idle connection of `owner`, whose run has ended.
+    /// Closes every idle connection of `owner`, whose run has ended, and resumes no session of its.
     pub fn forget_owner(&self, owner: &str) {
+        self.verifiers.sessions().forget(owner);
         self.pool.forget(owner);
     }
 
     /// Closes every idle connection that carried a former value of `credential`.
     pub fn forget_credential(&self, credential: &CredentialName) {
+        self.verifiers.sessions().forget_credential(credential);
         self.pool.forget_credential(credential);
     }
 
@@ -324,7 +327,7 @@ impl Upstream {
         };
         let config = match route.scheme() {
             Scheme::Http => None,
-            Scheme::Https => Some(self.verifiers.config(key.trust(), offer)?),
+            Scheme::Https => Some(self.verifiers.config(key, offer)?),
         };
         let (io, address) = dial::tcp(&addresses, deadline).await?;
         let stream = Placed { io, _place: place };

@@ -1,6 +1,6 @@
 //! Names, addresses, agreement of authorities, redirects: only what is listed is resolved or dialled.
 
-use tests::world::{EVIL, EVIL_ADDRESS, WEB, WEB_ADDRESS, World};
+use tests::world::{EVIL, EVIL_ADDRESS, GIT, WEB, WEB_ADDRESS, World};
 
 /// Attack: AUT-17
 #[test]
@@ -226,10 +226,54 @@ fn a_private_address_is_reached_only_by_a_service_that_names_it() {
     let world = World::with_policy(&policy);
     let record = world.path().join("private");
     let address = "127.0.0.1:8443".parse().unwrap();
+    let start = |name: &str, address: &str| {
+        let (record, address) = (world.path().join(name), address.parse().unwrap());
+        tests::upstream::WebHost::start(&world.netns, &record, &world.pki, address)
+    };
     let private = tests::upstream::WebHost::start(&world.netns, &record, &world.pki, address);
+    let others = [
+        start("port", "127.0.0.1:9443"),
+        start("neighbour", "127.0.0.2:8443"),
+        start("named", "127.0.0.2:443"),
+    ];
+    world.names.set(GIT, "127.0.0.2".parse().unwrap());
+    let dials = world.netns.count_dials(world.gate.uid);
+    for (url, code) in [
+        (format!("https://{WEB}:9443/x"), "port_not_listed"),
+        (format!("https://{WEB}:22/x"), ""),
+        (
+            "https://127.0.0.1:8443/x".to_owned(),
+            "destination_not_listed",
+        ),
+        (
+            "https://127.0.0.1:9443/x".to_owned(),
+            "destination_not_listed",
+        ),
+        ("https://127.0.0.1:22/x".to_owned(), ""),
+        (
+            "https://127.0.0.2:8443/x".to_owned(),
+            "destination_not_listed",
+        ),
+        (
+            format!("https://{GIT}/acme/web.git/info/refs?service=git-upload-pack"),
+            "upstream_private",
+        ),
+    ] {
+        let refused = world.curl(&["--include", &url]);
+        assert!(!refused.stdout.ends_with("\n200"), "{}", refused.shown());
+        assert!(
+            refused.output().contains(code),
+            "{url}: {}",
+            refused.shown()
+        );
+    }
+    assert_eq!(dials.count(), 0);
+    assert!(private.connections().is_empty());
+    assert!(others.iter().all(|other| other.connections().is_empty()));
     let allowed = world.curl(&[&format!("https://{WEB}/x")]).ok();
     assert!(allowed.stdout.ends_with("\n200"), "{}", allowed.shown());
     assert!(private.received().contains("GET /x HTTP/1.1"));
+    assert_eq!(dials.count(), 1, "control: that one is counted");
     assert!(world.web.connections().is_empty());
     assert!(
         !world.names.questions().iter().any(|name| name == WEB),

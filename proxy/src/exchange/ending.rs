@@ -113,6 +113,14 @@ impl Ending {
                     "ask for something that does not repeat it; the operator has been told",
                 )
             }
+            Reflected::Bomb => Refusal::new(
+                Code::CouldNotInspect,
+                &format!(
+                    "{authority}'s answer unpacks to more than the gate looks into, where it had \
+                     injected a credential"
+                ),
+                "ask without Accept-Encoding, or for less at a time",
+            ),
             Reflected::Opaque => Refusal::new(
                 Code::CouldNotInspect,
                 &format!(

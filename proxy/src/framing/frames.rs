@@ -168,6 +168,11 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Framed<IO> {
             }
             finished |= !counts.block_open;
         });
+        if alarm.flood().is_some() {
+            // Nor does what came with it pass.
+            buffer.set_filled(before);
+            return Poll::Pending;
+        }
         let unfinished = counts.block_open || this.incoming.is_amid();
         if finished || !unfinished || this.since.is_none() {
             let since = unfinished.then(Instant::now);
@@ -463,7 +468,10 @@ mod tests {
         let mut buffer = vec![0; step];
         let mut read = 0;
         while read < bytes.len() && alarm.flood().is_none() {
-            read += framed.read(&mut buffer).await.unwrap();
+            tokio::select! {
+                got = framed.read(&mut buffer) => read += got.unwrap(),
+                () = alarm.rung() => {}
+            }
         }
         alarm.flood()
     }

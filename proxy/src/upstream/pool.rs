@@ -60,6 +60,16 @@ impl Key {
         &self.owner
     }
 
+    /// Whether it is the key of a connection that has carried no request yet.
+    pub(super) fn is_unused(&self) -> bool {
+        self.holder == Holder::Nobody
+    }
+
+    /// Whether its requests carry this credential.
+    pub(super) fn carries(&self, credential: &CredentialName) -> bool {
+        matches!(&self.holder, Holder::Requests(Some(own)) if own == credential)
+    }
+
     /// How the far end must prove itself.
     pub(super) fn trust(&self) -> &Trust {
         &self.trust

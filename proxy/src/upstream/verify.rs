@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::UpstreamTls;
-use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
@@ -20,6 +20,8 @@ use rustls::{
 use sha2::{Digest, Sha256};
 
 use super::UpstreamError;
+use super::pool::Key;
+use super::sessions::Sessions;
 
 /// Client configurations, one for each way of verifying that the policies name. Also the pool's
 /// notion of "same TLS".
@@ -28,6 +30,7 @@ pub(super) struct Verifiers {
     provider: Arc<CryptoProvider>,
     system: RootCertStore,
     built: Mutex<HashMap<Trust, Built>>,
+    sessions: Sessions,
 }
 
 /// A way of verifying, as a key.
@@ -44,7 +47,7 @@ struct Built {
     version: Option<(u64, i64, i64, u64)>,
 }
 
-/// What the upstream is offered to speak. The two share their TLS sessions.
+/// What the upstream is offered to speak. Neither resumes a session: that depends on who asks.
 #[derive(Debug, Clone)]
 struct Configs {
     http1: Arc<ClientConfig>,
@@ -98,16 +101,29 @@ impl Verifiers {
             provider,
             system,
             built: Mutex::default(),
+            sessions: Sessions::default(),
         }
+    }
+
+    /// The sessions that may be resumed.
+    pub(super) fn sessions(&self) -> &Sessions {
+        &self.sessions
+    }
+
+    /// The configuration for a connection of `key`, which resumes sessions of that key alone.
+    pub(super) fn config(
+        &self,
+        key: &Key,
+        offer: Offer,
+    ) -> Result<Arc<ClientConfig>, UpstreamError> {
+        let mut config = ClientConfig::clone(&*self.verifying(key.trust(), offer)?);
+        config.resumption = self.sessions.of(key);
+        Ok(Arc::new(config))
     }
 
     /// The configuration for `trust`, built on first use and again when its CA file has changed. A
     /// file that cannot be read is an error each time, so that a repaired one needs no restart.
-    pub(super) fn config(
-        &self,
-        trust: &Trust,
-        offer: Offer,
-    ) -> Result<Arc<ClientConfig>, UpstreamError> {
+    fn verifying(&self, trust: &Trust, offer: Offer) -> Result<Arc<ClientConfig>, UpstreamError> {
         let version = trust.ca_file.as_deref().and_then(version);
         if let Some(built) = self.built().get(trust)
             && built.version == version
@@ -115,6 +131,8 @@ impl Verifiers {
             return Ok(built.configs.get(offer));
         }
         let configs = self.build(trust)?;
+        // What was verified in another way is not taken for granted.
+        self.sessions.forget_trust(trust);
         let config = configs.get(offer);
         let mut built = self.built();
         // Policies name few of these; a bound all the same, since inline policies come and go.
@@ -142,6 +160,7 @@ impl Verifiers {
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
+        config.resumption = Resumption::disabled();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         let http1 = Arc::new(config.clone());
         config.alpn_protocols.insert(0, b"h2".to_vec());

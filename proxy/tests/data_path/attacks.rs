@@ -390,6 +390,19 @@ async fn nothing_secret_is_logged_even_at_the_finest_level() {
         ask(&mut tls, &request).await;
     }
     let _ = connect(stand.open(1500), "unlisted.example.com:443").await;
+    // The same with HTTP/2 on both sides, whose library has a trace of its own.
+    let modern = super::modern::Modern::start(HOST, &["h2"]).await;
+    let newer = modern.stand(&modern.policy(HOST, ""));
+    let mut client = super::modern::Client::open(&newer, 1500, HOST, &["h2"]).await;
+    for path in ["/v1/x", "/v2/x"] {
+        let request = client
+            .request("POST", HOST, path)
+            .header("authorization", "Bearer own-canary")
+            .body(super::modern::full(b"body".to_vec()))
+            .unwrap();
+        super::modern::whole(client.send(request).await.unwrap()).await;
+    }
+    assert_eq!(modern.seen().len(), 1, "control");
     stand.reload("version = 1\n");
     assert!(stand.gate.vault.reload().is_empty());
     until("something is logged", || {
@@ -400,6 +413,10 @@ async fn nothing_secret_is_logged_even_at_the_finest_level() {
     assert!(
         text.contains("refused the injected credential"),
         "control: {text}"
+    );
+    assert!(
+        text.contains("h2::codec") && text.contains("Headers"),
+        "control: the trace of HTTP/2 is there"
     );
     use base64::Engine as _;
     let basic = base64::engine::general_purpose::STANDARD.encode(CANARY);

@@ -349,3 +349,35 @@ async fn a_verdict_does_not_depend_on_who_carries_the_request_or_what_came_befor
     }
     assert!(!upstream.text().contains("evil"));
 }
+
+/// Attack: CRD-07
+#[tokio::test]
+async fn a_plain_request_carries_no_credential_of_anybody() {
+    let upstream = Upstream::start(HOST).await;
+    let (address, log) = super::upstream::plain().await;
+    let policy = format!(
+        "{}[[service]]\nid = \"plain\"\nkind = \"http\"\nscheme = \"http\"\nhost = \"plain.example.com\"\n\
+         port = 80\naddress = \"{address}\"\nallow = [\"GET /v1/**\"]\n",
+        usual(&upstream)
+    );
+    let stand = Stand::new(&upstream, &policy);
+    let fields = "Host: plain.example.com\r\nAuthorization: Bearer own-secret\r\nProxy-Authorization: Basic own-secret\r\n\
+        Cookie: own=own-secret\r\nX-Api-Key: own-secret\r\nPRIVATE-TOKEN: own-secret\r\nX-Kept: 1\r\n\r\n";
+    let mut stream = stand.open(1500);
+    let absolute = format!("GET http://plain.example.com/v1/x HTTP/1.1\r\n{fields}");
+    let answer = ask(&mut stream, &absolute).await;
+    assert!(answer.ends_with("received 0"), "{answer}");
+    let mut tunnel = connect(stand.open(1501), "plain.example.com:80").await;
+    let answer = ask(&mut tunnel, &format!("GET /v1/x HTTP/1.1\r\n{fields}")).await;
+    assert!(answer.ends_with("received 0"), "{answer}");
+    let heads = log.lock().unwrap().clone();
+    assert_eq!(heads.len(), 2);
+    for head in heads {
+        let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+        let mut lines: Vec<_> = head.trim_end().split("\r\n").collect();
+        lines.sort_unstable();
+        let all = ["get /v1/x http/1.1", "host: plain.example.com", "x-kept: 1"];
+        assert_eq!(lines, all, "the whole head");
+        assert!(!head.contains(CANARY));
+    }
+}

@@ -65,6 +65,8 @@ async fn each_flaw_has_its_code_and_a_remedy() {
     let mut future = named(HOST);
     future.not_before = rcgen::date_time_ymd(2090, 1, 1);
     future.not_after = rcgen::date_time_ymd(2091, 1, 1);
+    let mut common = CertificateParams::new(Vec::<String>::new()).unwrap();
+    common.distinguished_name.push(DnType::CommonName, HOST);
     let by_known = |params: CertificateParams| params.signed_by(&key, &known).unwrap();
     let cases = [
         (by_known(expired), "upstream_tls_expired", "renew"),
@@ -74,6 +76,7 @@ async fn each_flaw_has_its_code_and_a_remedy() {
             "upstream_tls_wrong_name",
             "name that",
         ),
+        (by_known(common), "upstream_tls_wrong_name", "name that"),
         (
             by_known(named("*.com")),
             "upstream_tls_wrong_name",
@@ -108,6 +111,53 @@ async fn each_flaw_has_its_code_and_a_remedy() {
     })
     .await;
     assert!(answer.starts_with("HTTP/1.1 200"), "control: {answer}");
+}
+
+/// The environment names the system's roots to the library that reads them when a gate starts, so that
+/// this test is run once more as a process of its own.
+#[test]
+fn a_root_of_the_system_is_enough_and_any_other_is_not() {
+    const CHILD: &str = "DATA_PATH_SYSTEM_ROOTS";
+    let name = "certificates::a_root_of_the_system_is_enough_and_any_other_is_not";
+    if std::env::var_os(CHILD).is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = dir.path().join("roots.pem");
+        let run = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", name, "--nocapture"])
+            .env(CHILD, &roots)
+            .env("SSL_CERT_FILE", &roots)
+            .env_remove("SSL_CERT_DIR")
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&run.stdout).into_owned();
+        assert!(
+            run.status.success() && said.contains("1 passed"),
+            "{said}{}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+        return;
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    runtime.unwrap().block_on(async {
+        let good = super::upstream::identity(HOST);
+        std::fs::write(std::env::var_os(CHILD).unwrap(), &good.ca).unwrap();
+        let (_, answer) = answered(good, |upstream| trusting(upstream, "")).await;
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let key = KeyPair::generate().unwrap();
+        let named = CertificateParams::new(vec![HOST.to_owned()]).unwrap();
+        let other = issuer("another");
+        let signed = named.signed_by(&key, &other).unwrap();
+        let other = showing(signed.der().clone(), &key, &other.pem());
+        let (upstream, answer) = answered(other, |upstream| trusting(upstream, "")).await;
+        assert_eq!(super::code(&answer), "upstream_tls_unknown_ca", "{answer}");
+        assert!(upstream.is_untouched());
+        let elsewhere = super::upstream::identity("other.example");
+        std::fs::write(std::env::var_os(CHILD).unwrap(), &elsewhere.ca).unwrap();
+        let (_, answer) = answered(elsewhere, |upstream| trusting(upstream, "")).await;
+        assert_eq!(super::code(&answer), "upstream_tls_wrong_name", "{answer}");
+    });
 }
 
 /// Attack: TLS-08

@@ -351,3 +351,97 @@ async fn sessions_with_an_upstream_are_resumed() {
     }
     assert_eq!((upstream.connections(), upstream.resumed()), (3, 2));
 }
+
+#[tokio::test]
+async fn a_session_is_resumed_for_the_same_asker_and_credential_only() {
+    for served in [&["http/1.1"][..], &["h2"]] {
+        let upstream = Modern::start(HOST, served).await;
+        let bare = format!(
+            "[[service]]\nid = \"open\"\nkind = \"http\"\nhost = \"{HOST}\"\naddress = \"{}\"\nca_file = \"CA_FILE\"\n\
+             allow = [\"* /open/**\"]\n",
+            upstream.address
+        );
+        let limits = "idle_timeout_seconds = 60\npool_idle = 0";
+        let stand = upstream.stand_with_limits(&upstream.policy(HOST, &bare), limits);
+        let mut resumed = 0;
+        for (uid, path, again) in [
+            (1500, "/v1/x", false),
+            (1500, "/v1/x", true),
+            (1501, "/v1/x", false),
+            (1500, "/open/x", false),
+            (1501, "/open/x", false),
+            (1501, "/open/x", true),
+            (1500, "/open/x", true),
+            (1501, "/v1/x", true),
+        ] {
+            let mut client = Client::open(&stand, uid, HOST, &[]).await;
+            let (status, _, text) = client.get(HOST, path).await;
+            assert_eq!(status, StatusCode::OK, "{text}");
+            resumed += usize::from(again);
+            assert_eq!(upstream.resumed(), resumed, "{served:?}: {uid} {path}");
+        }
+        // A value that was replaced, and a run that has ended, leave nothing behind.
+        let name = policy::credential::CredentialName::parse("api").unwrap();
+        stand.gate.upstream.forget_credential(&name);
+        stand.gate.upstream.forget_owner("uid-1501");
+        for (uid, path, again) in [(1500, "/v1/x", false), (1500, "/open/x", true)] {
+            let mut client = Client::open(&stand, uid, HOST, &[]).await;
+            client.get(HOST, path).await;
+            resumed += usize::from(again);
+            assert_eq!(
+                upstream.resumed(),
+                resumed,
+                "{served:?}: {uid} {path} behind"
+            );
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_websocket_is_cut_when_its_run_is_closed() {
+    let upstream = Upstream::start(HOST).await;
+    let mut stand = Stand::new(&upstream, &socket_policy(&upstream));
+    let mut sockets = Vec::new();
+    let mut runs = Vec::new();
+    for (name, uid) in [("run-1", 200_001), ("run-2", 200_002)] {
+        let run = stand.run(name, None).await;
+        runs.push(run.id().clone());
+        let client = proxy::entrance::client::Client::of_run(run, uid);
+        let stream = super::connect(stand.open_as(client), &format!("{HOST}:443")).await;
+        let mut tls = stand.tls(stream, HOST).await.unwrap();
+        let answer = ask(&mut tls, &opening(HOST)).await;
+        assert!(answer.starts_with("HTTP/1.1 101"), "{answer}");
+        sockets.push(tls);
+    }
+    let echo = async |tls: &mut tokio_rustls::client::TlsStream<tokio::io::DuplexStream>| {
+        tls.write_all(b"frame").await?;
+        let mut got = [0; 5];
+        tls.read_exact(&mut got).await?;
+        assert_eq!(&got, b"frame");
+        Ok::<_, std::io::Error>(())
+    };
+    for socket in &mut sockets {
+        echo(socket).await.unwrap();
+    }
+    let closed = stand.gate.runs.close(&runs[0], 1, &super::stand::peer());
+    assert!(closed.unwrap());
+    let mut rest = Vec::new();
+    let patience = std::time::Duration::from_secs(20);
+    // How it breaks off is not what is asked here.
+    let ended = tokio::time::timeout(patience, sockets[0].read_to_end(&mut rest)).await;
+    assert!(ended.is_ok(), "it is cut");
+    assert!(rest.is_empty(), "without a goodbye: {rest:?}");
+    until("the cut is on record", || {
+        let log = stand.audit();
+        let cut = |line: &&serde_json::Value| {
+            line["status"] == 101
+                && line["reason"] == "cut before the end"
+                && line["run"] == "run-1"
+        };
+        log.iter().filter(cut).count() == 1
+    })
+    .await;
+    echo(&mut sockets[1])
+        .await
+        .expect("control: the other goes on");
+}

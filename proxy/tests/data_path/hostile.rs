@@ -16,7 +16,7 @@ use super::{HOST, code};
 
 /// A server that answers each request for `/v1/odd` with these bytes as they stand, and any other
 /// cleanly; it never closes.
-async fn answering(odd: &'static [u8]) -> Upstream {
+pub(crate) async fn answering(odd: &'static [u8]) -> Upstream {
     let Identity { config, ca, pin } = identity(HOST);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let upstream = Upstream {
@@ -354,6 +354,53 @@ async fn an_upstream_that_asks_for_a_certificate_gets_none() {
             );
         }
     }
+}
+
+/// Attack: TLS-21
+#[tokio::test]
+async fn no_upstream_may_ask_for_a_certificate_behind_the_handshake() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let Identity { ca, pin, .. } = identity(HOST);
+    let upstream = Upstream {
+        address: listener.local_addr().unwrap(),
+        log: Arc::default(),
+        ca,
+        pin,
+    };
+    let (sender, mut hellos) = tokio::sync::mpsc::channel(1);
+    tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut head = [0; 5];
+            stream.read_exact(&mut head).await.unwrap();
+            let mut hello = vec![0; usize::from(u16::from_be_bytes([head[3], head[4]]))];
+            stream.read_exact(&mut hello).await.unwrap();
+            // The test may have what it wants.
+            let _ = sender.send(hello).await;
+        }
+    });
+    let stand = Stand::new(&upstream, &usual(&upstream));
+    let mut tls = stand.tunnel(HOST).await;
+    let answer = ask(&mut tls, &get(HOST, "/v1/x")).await;
+    assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+    // RFC 8446, 4.1.2: version, random, session, suites, compressions, extensions.
+    let hello = hellos.recv().await.unwrap();
+    let word = |at: usize| usize::from(u16::from_be_bytes([hello[at], hello[at + 1]]));
+    let mut at = 4 + 2 + 32;
+    at += 1 + usize::from(hello[at]);
+    at += 2 + word(at);
+    at += 1 + usize::from(hello[at]);
+    let end = at + 2 + word(at);
+    at += 2;
+    let mut kinds = Vec::new();
+    while at < end {
+        kinds.push(word(at));
+        at += 4 + word(at + 2);
+    }
+    assert!(
+        kinds.contains(&43),
+        "control: versions are offered: {kinds:?}"
+    );
+    assert!(!kinds.contains(&49), "post_handshake_auth: {kinds:?}");
 }
 
 /// Attack: TLS-09, TLS-14

@@ -428,6 +428,131 @@ async fn a_small_block_that_unpacks_to_a_large_head_is_refused() {
     assert!(upstream.text().contains("aaaa"), "control");
 }
 
+/// Attack: RES-05
+#[tokio::test]
+async fn one_stream_too_many_is_refused_and_on_record() {
+    let upstream = Upstream::start(HOST).await;
+    let stand = Stand::with_limits(&upstream, &super::usual(&upstream), "streams = 2");
+    let fields: &[(&str, &[u8])] = &[(":authority", HOST.as_bytes())];
+    let open = |stream| frame(HEADERS, 4, stream, &block(fields));
+    let got = frames(&stand, &[open(1), open(3), open(5)], RST_STREAM).await;
+    let (kind, why) = got.last().unwrap();
+    assert_eq!((*kind, why.as_slice()), (RST_STREAM, &[0, 0, 0, 7][..]));
+    until("it is on record", || stand.refusals() == ["limit_reached"]).await;
+    // As many as there may be.
+    let ended = |stream| frame(HEADERS, 5, stream, &block(fields));
+    let mut tls = stand.tunnel_offering(1500, HOST, NEW).await.unwrap();
+    tls.write_all(&[PREFACE, &ended(1), &ended(3)].concat())
+        .await
+        .unwrap();
+    let mut seen = Vec::new();
+    let mut buffer = [0; 4096];
+    let answers = |seen: &[u8]| {
+        let each = seen.windows(10).filter(|window| *window == b"received 0");
+        each.count()
+    };
+    let reading = async {
+        while answers(&seen) < 2 {
+            let read = tls.read(&mut buffer).await.unwrap();
+            assert!(read > 0, "control: {seen:?}");
+            seen.extend_from_slice(&buffer[..read]);
+        }
+    };
+    let patience = std::time::Duration::from_secs(20);
+    tokio::time::timeout(patience, reading)
+        .await
+        .expect("control");
+    assert_eq!(stand.refusals().len(), 1, "control");
+}
+
+/// Attack: RES-01
+#[tokio::test]
+async fn a_head_that_drips_behind_a_first_request_is_given_up_and_a_body_is_not() {
+    let upstream = Upstream::start(HOST).await;
+    let limits = "head_timeout_seconds = 1\nidle_timeout_seconds = 60";
+    let stand = Stand::with_limits(&upstream, &super::usual(&upstream), limits);
+    let fields: &[(&str, &[u8])] = &[(":authority", HOST.as_bytes())];
+    let long: &[(&str, &[u8])] = &[(":authority", HOST.as_bytes()), ("x-long", &[b'a'; 120])];
+    let cut = |bytes: Vec<u8>, at: usize| (bytes[..at].to_vec(), bytes[at..].to_vec());
+    let head = frame(HEADERS, 5, 3, &block(long));
+    let mut pieces = vec![frame(HEADERS, 1, 3, &block(fields))];
+    pieces.push(frame(
+        9,
+        4,
+        3,
+        &[0, 1, b'x', 100]
+            .into_iter()
+            .chain([b'a'; 100])
+            .collect::<Vec<_>>(),
+    ));
+    let body = [
+        frame(HEADERS, 4, 3, &block(fields)),
+        frame(0, 1, 3, &[b'b'; 120]),
+    ];
+    let begun = body[0].len() + 9;
+    for (what, (at_once, dripped), served) in [
+        ("a frame of a head", cut(head.clone(), 0), false),
+        (
+            "a block in two frames",
+            cut(pieces.concat(), pieces[0].len()),
+            false,
+        ),
+        ("a body", cut(body.concat(), begun), true),
+    ] {
+        let before = stand.refusals().len();
+        let mut tls = stand.tunnel_offering(1500, HOST, NEW).await.unwrap();
+        tls.write_all(PREFACE).await.unwrap();
+        let first = frame(HEADERS, 5, 1, &block(fields));
+        tls.write_all(&first).await.unwrap();
+        tls.write_all(&at_once).await.unwrap();
+        let (mut read, mut write) = tokio::io::split(tls);
+        let slow = async {
+            for byte in dripped {
+                if write.write_all(&[byte]).await.is_err() || write.flush().await.is_err() {
+                    return;
+                }
+                tokio::time::sleep(std::time::Duration::from_millis(25)).await;
+            }
+            if !served {
+                std::future::pending::<()>().await;
+            }
+        };
+        let mut seen = Vec::new();
+        let reading = async {
+            let mut buffer = [0; 4096];
+            loop {
+                match read.read(&mut buffer).await {
+                    Ok(count) if count > 0 => seen.extend_from_slice(&buffer[..count]),
+                    _ => return,
+                }
+                if seen.windows(12).any(|window| window == b"received 120") {
+                    return;
+                }
+            }
+        };
+        let both = async {
+            tokio::select! {
+                () = reading => {}
+                () = async { slow.await; std::future::pending::<()>().await } => {}
+            }
+        };
+        let patience = std::time::Duration::from_secs(20);
+        tokio::time::timeout(patience, both).await.expect(what);
+        assert!(
+            seen.windows(10).any(|window| window == b"received 0"),
+            "{what}: the first is served"
+        );
+        let second = seen.windows(12).any(|window| window == b"received 120");
+        assert_eq!(second, served, "{what}");
+        if !served {
+            until(what, || stand.refusals().len() > before).await;
+            assert_eq!(stand.refusals()[before], "client_timeout", "{what}");
+        } else {
+            assert_eq!(stand.refusals().len(), before, "{what}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn many_at_once_share_a_connection_of_their_asker_only() {
     let upstream = Modern::start(HOST, BOTH).await;

@@ -201,6 +201,9 @@ async fn answer(
         response.headers_mut().insert("content-length", 10.into());
         return Ok(response);
     }
+    if path == "/v1/part" {
+        return Ok(part(&parts.headers));
+    }
     let mut response = match path {
         "/v1/trailers" => {
             let (sender, frames) = streamed();
@@ -228,6 +231,27 @@ async fn answer(
         _ => {}
     }
     Ok(response)
+}
+
+/// Ten bytes, or the part of them that is asked for.
+fn part(fields: &HeaderMap) -> Response<Body> {
+    let field = |name: &str| fields.get(name).map(|value| value.to_str().unwrap());
+    let same = field("if-range").is_none_or(|tag| tag == "\"first\"");
+    let (status, range, body) = match field("range").filter(|_| same) {
+        Some("bytes=2-4") => (206, Some("bytes 2-4/10"), "234"),
+        Some("bytes=-1") => (206, Some("bytes 9-9/10"), "9"),
+        Some(_) => (416, Some("bytes */10"), ""),
+        None => (200, None, "0123456789"),
+    };
+    let mut response = Response::new(full(body.as_bytes().to_vec()));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap();
+    let fields = response.headers_mut();
+    fields.insert("etag", "\"first\"".parse().unwrap());
+    fields.insert("accept-ranges", "bytes".parse().unwrap());
+    if let Some(range) = range {
+        fields.insert("content-range", range.parse().unwrap());
+    }
+    response
 }
 
 /// Repeats the body in chunks of so many bytes (`/v1/echo/SIZE`) and the field `x-say`; encoded as

@@ -180,6 +180,12 @@ fn packed(encoding: &str, text: &[u8]) -> Vec<u8> {
             packer.write_all(text).unwrap();
             packer.finish().unwrap()
         }
+        "deflate" => {
+            let level = flate2::Compression::best();
+            let mut packer = flate2::write::ZlibEncoder::new(Vec::new(), level);
+            packer.write_all(text).unwrap();
+            packer.finish().unwrap()
+        }
         "br" => {
             let mut out = Vec::new();
             let mut packer = brotli::CompressorWriter::new(&mut out, 4096, 9, 20);
@@ -230,6 +236,51 @@ async fn packed_bodies_are_looked_into_and_what_cannot_be_is_refused() {
     let lie = [("x-encoded", "gzip")];
     let got = post(&stand, HTTP1, HOST, 9, &lie, b"this is no gzip").await;
     assert!(!got.whole, "{got:?}");
+}
+
+/// Attack: RES-14
+#[tokio::test]
+async fn an_answer_that_unpacks_a_thousandfold_is_cut_where_it_is_searched() {
+    let bomb = vec![b' '; 8 << 20];
+    let honest: String = (0..200_000).map(|line| format!("{line}: ok\n")).collect();
+    for protocols in [HTTP1, HTTP2] {
+        let (_upstream, stand) = repeating(protocols).await;
+        let mut cut = 0;
+        for encoding in ["gzip", "deflate", "br", "zstd"] {
+            let fields = [("x-encoded", encoding)];
+            let packed_bomb = packed(encoding, &bomb);
+            assert!(
+                packed_bomb.len() < 9000,
+                "{encoding}: {}",
+                packed_bomb.len()
+            );
+            let got = post(&stand, protocols, HOST, 1000, &fields, &packed_bomb).await;
+            assert!(!got.whole, "{encoding}: {} bytes", got.body.len());
+            assert!(got.body.len() < packed_bomb.len(), "{encoding}");
+            cut += 1;
+            until("it is on record", || {
+                let log = stand.audit();
+                let told = |line: &&serde_json::Value| {
+                    line["kind"] == "response" && line["code"] == "could_not_inspect"
+                };
+                log.iter().filter(told).count() == cut
+            })
+            .await;
+            let got = post(&stand, protocols, BARE, 1000, &fields, &packed_bomb).await;
+            assert!(
+                got.whole && got.body == packed_bomb,
+                "nothing was injected: {encoding}"
+            );
+            let packed_honest = packed(encoding, honest.as_bytes());
+            assert!(packed_honest.len() * 4 < honest.len(), "{encoding}");
+            let got = post(&stand, protocols, HOST, 10_000, &fields, &packed_honest).await;
+            assert!(
+                got.whole && got.body == packed_honest,
+                "control: {encoding}"
+            );
+        }
+        assert!(alarms(&stand).is_empty(), "nothing was repeated");
+    }
 }
 
 /// Attack: CRD-12
