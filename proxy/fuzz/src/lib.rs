@@ -24,6 +24,7 @@ mod audit {
     mod index;
     pub(crate) mod query;
     mod segment;
+    mod snapshot;
 }
 
 #[path = "../../src/control"]
