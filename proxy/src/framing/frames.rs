@@ -153,9 +153,8 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Framed<IO> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.alarm.flood().is_some() {
-            // Whoever drives the connection has been told, and closes it.
-            return Poll::Pending;
+        if let Some(flood) = this.alarm.flood() {
+            return this.counts.stop(flood);
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.io).poll_read(context, buffer))?;
@@ -168,10 +167,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Framed<IO> {
             }
             finished |= !counts.block_open;
         });
-        if alarm.flood().is_some() {
+        if let Some(flood) = alarm.flood() {
             // Nor does what came with it pass.
             buffer.set_filled(before);
-            return Poll::Pending;
+            return counts.stop(flood);
         }
         let unfinished = counts.block_open || this.incoming.is_amid();
         if finished || !unfinished || this.since.is_none() {
@@ -404,6 +403,15 @@ impl Counts {
             Some("it sends too many frames that carry nothing")
         } else {
             None
+        }
+    }
+
+    /// How reading ends: whoever drives a client's connection has been told, and says goodbye; what
+    /// waits on an upstream's is told by an error alone.
+    fn stop(&self, flood: &'static str) -> Poll<io::Result<()>> {
+        match self.side {
+            Side::Server => Poll::Pending,
+            Side::Client => Poll::Ready(Err(io::Error::other(flood))),
         }
     }
 
