@@ -192,7 +192,7 @@ fn submodules_and_large_files_work_and_are_told() {
         &url,
         "copy",
     ];
-    git(&clients, "", &words).ok();
+    let cloned = git(&clients, "", &words);
     assert!(clients.home().join("copy/part/README.md").exists());
     let [here, there] = ["work", "copy"]
         .map(|place| std::fs::read(clients.home().join(place).join("data")).unwrap());
@@ -202,11 +202,14 @@ fn submodules_and_large_files_work_and_are_told() {
         here.len(),
         there.len()
     );
-    clients.works(&Row {
+    let closed = format!("https://{GIT}/closed/part.git");
+    let refused = git(&clients, "work", &["submodule", "add", &closed, "closed"]);
+    let row = Row {
         client: "git",
         way: "submodules",
         version: clients.version("git", &["--version"]),
-    });
+    };
+    clients.judge(&row, cloned, "Submodule path 'part'", refused);
     let elsewhere = format!("lfs.url=https://{GIT}/closed/web.git/info/lfs");
     let refused = git(
         &clients,

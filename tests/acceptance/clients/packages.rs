@@ -5,11 +5,17 @@ use tests::command::{Finished, Program};
 use tests::matrix::{self, Row};
 
 const HOST: &str = "packages.portcullis.test";
+/// The same registries by a name whose service opens no encoded slash.
+const STRICT: &str = "strict.portcullis.test";
 
 fn world() -> Clients {
     let words = ["plain", "--root", "{dir}/root"];
-    let policy = open(HOST, &["GET,HEAD /**"]) + &closed(&[HOST]);
-    let clients = Clients::new(&[Upstream::new(&[HOST], &words)], &policy, &[]);
+    let everything = ["GET,HEAD /**"];
+    let policy = open(HOST, &everything)
+        + "encoded_slash = \"segment\"\n"
+        + &open(STRICT, &everything)
+        + &closed(&[HOST]);
+    let clients = Clients::new(&[Upstream::new(&[HOST, STRICT], &words)], &policy, &[]);
     Program::new("/usr/bin/python3")
         .arg(matrix::directory().join("src/python/packages.py"))
         .arg(clients.place(HOST).join("root"))
@@ -59,21 +65,28 @@ fn npm_pip_and_cargo_install_and_are_told() {
             npm.args(["install", "left", "--no-audit", &registry]).run()
         },
     );
-    let version = clients.version("pip", &["--version"]);
-    judge(
-        &clients,
-        "pip",
-        "install",
-        version,
-        "installed left",
-        |base, at| {
-            let pip = clients
-                .agent("pip")
-                .args(["install", "--disable-pip-version-check"]);
-            let index = format!("--index-url={base}/pypi/simple/");
-            pip.args([&index, "--target", at, "left"]).run()
-        },
-    );
+    scoped(&clients);
+    // What pip says of a refused page it says to those who ask for more.
+    for (way, more) in [("install", &[][..]), ("install -vv", &["-vv"][..])] {
+        let version = clients.version("pip", &["--version"]);
+        judge(
+            &clients,
+            "pip",
+            way,
+            version,
+            "installed left",
+            |base, at| {
+                let pip = clients
+                    .agent("pip")
+                    .args(["install", "--disable-pip-version-check"]);
+                let index = format!("--index-url={base}/pypi/simple/");
+                let target = format!("{at}{}", more.concat());
+                pip.args(more)
+                    .args([&index, "--target", &target, "left"])
+                    .run()
+            },
+        );
+    }
     let version = clients.version("cargo", &["--version"]);
     judge(
         &clients,
@@ -93,6 +106,37 @@ fn npm_pip_and_cargo_install_and_are_told() {
             cargo.in_directory(&at).arg("vendor").run()
         },
     );
+}
+
+/// A scoped package, which npm asks for by an encoded slash: installed where a service opens it, and
+/// told what would where none does.
+fn scoped(clients: &Clients) {
+    let version = clients.version("npm", &["--version"]);
+    let install = |base: &str, at: &str| {
+        clients.write(&format!("{at}/.keep"), "");
+        let npm = clients.agent("npm").in_directory(&clients.home().join(at));
+        let registry = format!("--registry={base}/npm/");
+        npm.args(["install", "@scope/right", "--no-audit", &registry])
+            .run()
+    };
+    judge(
+        clients,
+        "npm",
+        "install @scope/name",
+        version,
+        "added 1",
+        |base, at| install(base, &format!("{at}-scoped")),
+    );
+    let installed = "npm-scoped/node_modules/@scope/right/index.js";
+    assert!(clients.home().join(installed).exists(), "{installed}");
+    let refused = install(&format!("https://{STRICT}"), "npm-strict").refused();
+    for part in ["400", "Portcullis", "encoded_slash"] {
+        assert!(
+            refused.output().contains(part),
+            "{part}: {}",
+            refused.shown()
+        );
+    }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-"""Makes registries of five kinds, each with one package `left` 1.0.0, as files for a web server.
+"""Makes registries of five kinds, each with one package `left` 1.0.0 (npm's with `@scope/right` too), as files for a web server.
 
     packages.py DIRECTORY BASE_URL
 
@@ -33,13 +33,16 @@ def tarball(files):
 
 
 def npm(root, base):
-    package = {"name": "left", "version": "1.0.0", "main": "index.js"}
-    blob = tarball({"package/package.json": json.dumps(package), "package/index.js": "module.exports = 'left';\n"})
-    integrity = "sha512-" + base64.b64encode(hashlib.sha512(blob).digest()).decode()
-    dist = {"tarball": f"{base}/left/-/left-1.0.0.tgz", "integrity": integrity}
-    document = {"name": "left", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": {**package, "dist": dist}}}
-    put(root / "left/index.html", json.dumps(document))
-    put(root / "left/-/left-1.0.0.tgz", blob)
+    # npm asks for a scoped package by one segment with an encoded slash, and for its archive by two.
+    for name in ("left", "@scope/right"):
+        package = {"name": name, "version": "1.0.0", "main": "index.js"}
+        blob = tarball({"package/package.json": json.dumps(package), "package/index.js": "module.exports = 'left';\n"})
+        integrity = "sha512-" + base64.b64encode(hashlib.sha512(blob).digest()).decode()
+        archive = f"{name}/-/{name.split('/')[-1]}-1.0.0.tgz"
+        versions = {"1.0.0": {**package, "dist": {"tarball": f"{base}/{archive}", "integrity": integrity}}}
+        document = {"name": name, "dist-tags": {"latest": "1.0.0"}, "versions": versions}
+        put(root / name.replace("/", "%2f") / "index.html", json.dumps(document))
+        put(root / archive, blob)
 
 
 def pypi(root, base):

@@ -95,7 +95,7 @@ fn cases() -> Vec<Case> {
     case(
         "go",
         untold,
-        "echo go1.0.0",
+        "cat $C/go-version",
         format!("$C/go-client {echo}"),
         "told",
         RULE,
@@ -202,7 +202,7 @@ fn carry_in(place: &Place) {
     let from = matrix::directory();
     let script = "set -e; cd \"$0\"; cp -L bin/node20 bin/node24 bin/go-client \"$1\"; \
         cp src/node/fetch.js src/node/ws.js src/python/fetch.py src/python/grpc_echo.py \"$1\"; \
-        cp -r java \"$1\"; mkdir \"$1/node_modules\"; cp -r npm/node_modules/ws \"$1/node_modules\"; \
+        go version bin/go-client >\"$1/go-version\"; cp -r java \"$1\"; mkdir \"$1/node_modules\"; cp -r npm/node_modules/ws \"$1/node_modules\"; \
         cp -r python/lib/python3*/site-packages \"$1/python\"; chmod -R go+rX \"$1\"";
     let copy = Program::new("sh").args(["-c", script]).arg(&from).arg(&at);
     copy.run().ok();
