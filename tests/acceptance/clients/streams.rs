@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use tests::clients::Clients;
+use tests::clients::{Clients, credential, open};
 use tests::matrix::Row;
 
-use super::{plain_web, url};
+use super::{WEB, plain_server, plain_web, url};
 
 const GIBIBYTE: usize = 1 << 30;
 /// How much the gate may grow while a gibibyte passes: buffers, not the body.
@@ -44,8 +44,7 @@ fn watched<T>(clients: &Clients, work: impl FnOnce() -> T) -> (usize, T) {
 }
 
 /// A gibibyte down and one up with `curl FLAG`.
-fn flat(flag: &str, down: &'static str, up: &'static str) {
-    let clients = plain_web();
+fn flat(clients: &Clients, flag: &str, down: &'static str, up: &'static str) {
     let version = clients.version("curl", &["--version"]);
     let curl = |args: &[&str]| {
         let curl = clients.agent("curl");
@@ -57,7 +56,7 @@ fn flat(flag: &str, down: &'static str, up: &'static str) {
     let before = resident(clients.gate.pid());
     let print = "%{size_download}";
     let stream = url(&format!("/stream/{GIBIBYTE}"));
-    let (most, finished) = watched(&clients, || {
+    let (most, finished) = watched(clients, || {
         curl(&["--output", "/dev/null", "--write-out", print, &stream])
     });
     assert_eq!(finished.ok().stdout, GIBIBYTE.to_string());
@@ -78,7 +77,7 @@ fn flat(flag: &str, down: &'static str, up: &'static str) {
         .set_len(GIBIBYTE as u64)
         .unwrap();
     fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
-    let (most, finished) = watched(&clients, || {
+    let (most, finished) = watched(clients, || {
         curl(&["--upload-file", "gibibyte", &url("/sink")])
     });
     let finished = finished.ok();
@@ -96,10 +95,33 @@ fn flat(flag: &str, down: &'static str, up: &'static str) {
 
 #[test]
 fn a_gibibyte_each_way_over_http_1_leaves_the_gates_memory_flat() {
-    flat("--http1.1", "HTTP/1.1, 1 GiB down", "HTTP/1.1, 1 GiB up");
+    flat(
+        &plain_web(),
+        "--http1.1",
+        "HTTP/1.1, 1 GiB down",
+        "HTTP/1.1, 1 GiB up",
+    );
 }
 
 #[test]
 fn a_gibibyte_each_way_over_http_2_leaves_the_gates_memory_flat() {
-    flat("--http2", "HTTP/2, 1 GiB down", "HTTP/2, 1 GiB up");
+    flat(
+        &plain_web(),
+        "--http2",
+        "HTTP/2, 1 GiB down",
+        "HTTP/2, 1 GiB up",
+    );
+}
+
+/// Where a credential is injected each answer is searched for it as it passes.
+#[test]
+fn a_gibibyte_each_way_with_a_credential_leaves_the_gates_memory_flat() {
+    let held = credential("web", "bearer", WEB);
+    let policy = open(WEB, &["GET,HEAD /**", "POST,PUT /**"]) + "credential = \"web\"\n";
+    flat(
+        &Clients::new(&[plain_server()], &policy, &[held]),
+        "--http1.1",
+        "HTTP/1.1, credential, 1 GiB down",
+        "HTTP/1.1, credential, 1 GiB up",
+    );
 }
