@@ -8,8 +8,9 @@
 //! Everything is in this process: gates, clients, and an upstream with TLS. A gate has as many threads
 //! for its work as `--workers` says, by default one, and they are kept on as many of the first
 //! processors, but not on the last one, where all others are. With one, requests a second are what one
-//! processor can do. The ways take turns and the figures are medians
-//! over the rounds. Processor time is that of the gate's threads, the log's among them. The log is put
+//! processor can do; with `--anywhere` nobody is kept anywhere, and they are what the machine can do.
+//! `--ways` names some of the four by their places (0 to 3). The ways take turns and the figures are
+//! medians over the rounds. Processor time is that of the gate's threads, the log's among them. The log is put
 //! below DIR, by default where temporary files are: look at what kind of disk that is.
 
 #![allow(
@@ -25,6 +26,7 @@ mod processors;
 mod stand;
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use clients::{Clients, Load};
@@ -44,6 +46,7 @@ struct Options {
     workers: Vec<usize>,
     directory: PathBuf,
     ways: Vec<Way>,
+    anywhere: bool,
 }
 
 impl Options {
@@ -55,6 +58,7 @@ impl Options {
             workers: vec![1],
             directory: std::env::temp_dir(),
             ways: WAYS.to_vec(),
+            anywhere: false,
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
@@ -66,6 +70,7 @@ impl Options {
                 "--workers" => options.workers = numbers(&value()),
                 "--ways" => options.ways = ways(&value()),
                 "--directory" => options.directory = value().into(),
+                "--anywhere" => options.anywhere = true,
                 // What cargo itself gives.
                 "--bench" => {}
                 other => panic!("{other} is no option of this measurement"),
@@ -87,6 +92,7 @@ fn ways(text: &str) -> Vec<Way> {
 
 fn main() {
     let options = Options::read();
+    processors::ANYWHERE.store(options.anywhere, Ordering::Relaxed);
     let directory = tempfile::tempdir_in(&options.directory).unwrap();
     let origin = Origin::start(&["http/1.1"]);
     let clients = Clients::new();

@@ -1,6 +1,7 @@
 //! Who runs on which processor, and what the gates have used of theirs.
 
 use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -22,8 +23,14 @@ static PROCESSORS: LazyLock<Vec<usize>> = LazyLock::new(|| {
         .collect()
 });
 
+/// Nobody is kept anywhere.
+pub(crate) static ANYWHERE: AtomicBool = AtomicBool::new(false);
+
 /// Keeps the calling thread, and what it starts, where its side is.
 pub(crate) fn keep_on(side: Side) {
+    if ANYWHERE.load(Ordering::Relaxed) {
+        return;
+    }
     let (last, first) = PROCESSORS.split_last().unwrap();
     let wanted = match side {
         Side::Gate(count) if !first.is_empty() => &first[..count.min(first.len())],
