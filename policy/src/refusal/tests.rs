@@ -10,10 +10,14 @@ fn codes_are_stable_words_with_fitting_statuses() {
             "{text}"
         );
         assert_eq!(Code::parse(text), Some(*code));
-        assert!(matches!(
-            code.status(),
-            400 | 403 | 405 | 407 | 408 | 413 | 421 | 429 | 431 | 500 | 502..=504
-        ));
+        let status = code.status();
+        assert!(
+            matches!(
+                status,
+                400 | 403 | 405 | 407 | 408 | 413 | 417 | 421 | 429 | 431 | 500 | 502..=504
+            ),
+            "{text}: {status}"
+        );
         let json = serde_json::to_string(code).unwrap();
         assert_eq!(json, format!("\"{text}\""));
         assert_eq!(serde_json::from_str::<Code>(&json).unwrap(), *code);
