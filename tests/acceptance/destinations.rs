@@ -237,10 +237,10 @@ fn a_private_address_is_reached_only_by_a_service_that_names_it() {
         start("named", "127.0.0.2:443"),
     ];
     world.names.set(GIT, "127.0.0.2".parse().unwrap());
-    let dials = world.netns.count_dials(world.gate.uid);
+    let dials = world.netns.count_all_dials(world.gate.uid);
     for (url, code) in [
         (format!("https://{WEB}:9443/x"), "port_not_listed"),
-        (format!("https://{WEB}:22/x"), ""),
+        (format!("https://{WEB}:22/x"), "403"),
         (
             "https://127.0.0.1:8443/x".to_owned(),
             "destination_not_listed",
@@ -249,7 +249,7 @@ fn a_private_address_is_reached_only_by_a_service_that_names_it() {
             "https://127.0.0.1:9443/x".to_owned(),
             "destination_not_listed",
         ),
-        ("https://127.0.0.1:22/x".to_owned(), ""),
+        ("https://127.0.0.1:22/x".to_owned(), "403"),
         (
             "https://127.0.0.2:8443/x".to_owned(),
             "destination_not_listed",

@@ -113,12 +113,21 @@ impl Netns {
 
     /// Counts, from now on, the TCP connections `uid` begins to any address but 127.0.0.0/8.
     pub fn count_dials(&self, uid: u32) -> Dials<'_> {
+        self.count(uid, "ip daddr != 127.0.0.0/8")
+    }
+
+    /// The same, to any address at all.
+    pub fn count_all_dials(&self, uid: u32) -> Dials<'_> {
+        self.count(uid, "")
+    }
+
+    fn count(&self, uid: u32, to: &str) -> Dials<'_> {
         self.nft(&format!(
             "table inet dials_{uid} {{
                 counter dials {{ }}
                 chain out {{
                     type filter hook output priority -10; policy accept;
-                    meta skuid {uid} ip daddr != 127.0.0.0/8 tcp flags & (syn | ack) == syn counter name dials
+                    meta skuid {uid} {to} tcp flags & (syn | ack) == syn counter name dials
                 }}
             }}"
         ));
