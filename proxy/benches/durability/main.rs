@@ -9,7 +9,8 @@
 //! for its work as `--workers` says, by default one, and they are kept on as many of the first
 //! processors, but not on the last one, where all others are. With one, requests a second are what one
 //! processor can do; with `--anywhere` nobody is kept anywhere, and they are what the machine can do.
-//! `--ways` names some of the four by their places (0 to 3). The ways take turns and the figures are
+//! With `--log-apart` the log's thread is where the others are, as it is where a gate leaves a processor
+//! to spare. `--ways` names some of the four by their places (0 to 3). The ways take turns and the figures are
 //! medians over the rounds. Processor time is that of the gate's threads, the log's among them. The log is put
 //! below DIR, by default where temporary files are: look at what kind of disk that is.
 
@@ -47,6 +48,7 @@ struct Options {
     directory: PathBuf,
     ways: Vec<Way>,
     anywhere: bool,
+    log_apart: bool,
 }
 
 impl Options {
@@ -59,6 +61,7 @@ impl Options {
             directory: std::env::temp_dir(),
             ways: WAYS.to_vec(),
             anywhere: false,
+            log_apart: false,
         };
         let mut words = std::env::args().skip(1);
         while let Some(word) = words.next() {
@@ -71,6 +74,7 @@ impl Options {
                 "--ways" => options.ways = ways(&value()),
                 "--directory" => options.directory = value().into(),
                 "--anywhere" => options.anywhere = true,
+                "--log-apart" => options.log_apart = true,
                 // What cargo itself gives.
                 "--bench" => {}
                 other => panic!("{other} is no option of this measurement"),
@@ -93,6 +97,7 @@ fn ways(text: &str) -> Vec<Way> {
 fn main() {
     let options = Options::read();
     processors::ANYWHERE.store(options.anywhere, Ordering::Relaxed);
+    processors::LOG_APART.store(options.log_apart, Ordering::Relaxed);
     let directory = tempfile::tempdir_in(&options.directory).unwrap();
     let origin = Origin::start(&["http/1.1"]);
     let clients = Clients::new();

@@ -26,6 +26,9 @@ static PROCESSORS: LazyLock<Vec<usize>> = LazyLock::new(|| {
 /// Nobody is kept anywhere.
 pub(crate) static ANYWHERE: AtomicBool = AtomicBool::new(false);
 
+/// The logs' threads are with the others.
+pub(crate) static LOG_APART: AtomicBool = AtomicBool::new(false);
+
 /// Keeps the calling thread, and what it starts, where its side is.
 pub(crate) fn keep_on(side: Side) {
     if ANYWHERE.load(Ordering::Relaxed) {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::grant::{Grant, RunId};
@@ -108,7 +109,11 @@ impl Stand {
             .enable_all()
             .build()
             .unwrap();
+        if processors::LOG_APART.load(Ordering::Relaxed) {
+            processors::keep_on(Side::Others);
+        }
         let audit = Audit::open_with(&config.audit_directory, settings).unwrap();
+        processors::keep_on(Side::Gate(workers));
         let audit = Arc::new(audit);
         let (sender, opened) = mpsc::channel(1);
         let settings = RunsSettings {
