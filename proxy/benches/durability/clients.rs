@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -12,26 +12,16 @@ use tokio::sync::Barrier;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::processors::{self, Side, processor_time};
+use super::load::{Clock, Load};
+use super::processors::{self, Side};
 use super::stand::{Stand, Way};
+use super::trust::trusting;
 
-/// What came of it.
-pub(crate) struct Load {
-    requests: f64,
-    seconds: f64,
-    /// Microseconds of the gate's threads for each request.
-    pub(crate) cpu_us: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
+/// What came of it, and of the log.
+pub(crate) struct Recorded {
+    pub(crate) load: Load,
     /// How often the log was synced for each request.
     pub(crate) syncs: f64,
-}
-
-impl Load {
-    /// Requests in a second.
-    pub(crate) fn rate(&self) -> f64 {
-        self.requests / self.seconds
-    }
 }
 
 pub(crate) struct Clients {
@@ -41,22 +31,19 @@ pub(crate) struct Clients {
 impl Clients {
     /// They run on this thread, which stays on the last processor.
     pub(crate) fn new() -> Self {
-        processors::keep_on(Side::Others);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        Self { runtime }
+        Self {
+            runtime: processors::runtime_on(Side::Others),
+        }
     }
 
     /// So many of them at once for so long.
-    pub(crate) fn load(&self, stand: &Stand, count: usize, span: Duration) -> Load {
+    pub(crate) fn load(&self, stand: &Stand, count: usize, span: Duration) -> Recorded {
         self.runtime.block_on(load(stand, count, span))
     }
 }
 
-async fn load(stand: &Stand, count: usize, span: Duration) -> Load {
-    let config = Arc::new(trusting(stand));
+async fn load(stand: &Stand, count: usize, span: Duration) -> Recorded {
+    let config = Arc::new(trusting(stand.ca(), &[]));
     let ready = Arc::new(Barrier::new(count + 1));
     let clients: Vec<_> = (0..count)
         .map(|_| {
@@ -65,26 +52,14 @@ async fn load(stand: &Stand, count: usize, span: Duration) -> Load {
         })
         .collect();
     ready.wait().await;
-    let (begun, cpu, syncs) = (Instant::now(), processor_time(), stand.syncs());
+    let (clock, syncs) = (Clock::start(), stand.syncs());
     let mut took: Vec<Duration> = Vec::new();
     for client in clients {
         took.extend(client.await.unwrap());
     }
-    let (seconds, cpu) = (
-        begun.elapsed().as_secs_f64(),
-        processor_time().saturating_sub(cpu),
-    );
-    took.sort_unstable();
-    let at = |part: usize| took[(took.len() - 1) * part / 100].as_secs_f64() * 1e6;
-    let requests = f64::from(u32::try_from(took.len()).unwrap());
-    Load {
-        requests,
-        seconds,
-        cpu_us: cpu.as_secs_f64() * 1e6 / requests,
-        p50_us: at(50),
-        p99_us: at(99),
-        syncs: f64::from(u32::try_from(stand.syncs() - syncs).unwrap()) / requests,
-    }
+    let load = clock.stop(took);
+    let syncs = f64::from(u32::try_from(stand.syncs() - syncs).unwrap()) / load.requests;
+    Recorded { load, syncs }
 }
 
 /// One of them; how long each of its requests took.
@@ -152,15 +127,4 @@ async fn answer<IO: AsyncRead + AsyncWrite + Unpin>(stream: &mut IO) -> usize {
             return whole;
         }
     }
-}
-
-fn trusting(stand: &Stand) -> ClientConfig {
-    let mut roots = RootCertStore::empty();
-    roots.add(stand.ca()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth()
 }

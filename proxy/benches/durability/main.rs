@@ -22,15 +22,18 @@
 )]
 
 mod clients;
+mod load;
 mod origin;
 mod processors;
 mod stand;
+mod trust;
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use clients::{Clients, Load};
+use clients::{Clients, Recorded};
+use load::median;
 use origin::Origin;
 use stand::{SECRET, Stand, Way};
 
@@ -112,7 +115,7 @@ fn main() {
         };
         let stands: Vec<Stand> = options.ways.iter().copied().map(stand).collect();
         for count in &options.clients {
-            let mut seen: Vec<Vec<Load>> = stands.iter().map(|_| Vec::new()).collect();
+            let mut seen: Vec<Vec<Recorded>> = stands.iter().map(|_| Vec::new()).collect();
             for round in 0..options.rounds {
                 for turn in 0..stands.len() {
                     let at = (turn + round) % stands.len();
@@ -125,32 +128,26 @@ fn main() {
 }
 
 /// A line for each way.
-fn tell(ways: &[Way], workers: usize, count: usize, seen: &[Vec<Load>]) {
+fn tell(ways: &[Way], workers: usize, count: usize, seen: &[Vec<Recorded>]) {
     let off = ways.iter().position(|way| *way == Way::Off).unwrap();
-    let middle = |at: usize, figure: &dyn Fn(&Load) -> f64| median(&seen[at], figure);
+    let middle = |at: usize, figure: &dyn Fn(&Recorded) -> f64| median(&seen[at], figure);
     for (at, way) in ways.iter().enumerate() {
-        let rate = middle(at, &Load::rate);
-        let cpu = middle(at, &|load| load.cpu_us);
+        let rate = middle(at, &|of| of.load.rate());
+        let cpu = middle(at, &|of| of.load.cpu_us);
         print!(
             "{:<26}{workers:>4}{count:>4}{rate:>12.0}{cpu:>14.1}{:>10.0}{:>10.0}{:>16.3}",
             way.name(),
-            middle(at, &|load| load.p50_us),
-            middle(at, &|load| load.p99_us),
-            middle(at, &|load| load.syncs),
+            middle(at, &|of| of.load.p50_us),
+            middle(at, &|of| of.load.p99_us),
+            middle(at, &|of| of.syncs),
         );
         if *way == Way::Written || *way == Way::Durable {
             print!(
                 "   against off: rate {:+.1} %, CPU {:+.1} %",
-                (rate / middle(off, &Load::rate) - 1.0) * 100.0,
-                (cpu / middle(off, &|load| load.cpu_us) - 1.0) * 100.0,
+                (rate / middle(off, &|of| of.load.rate()) - 1.0) * 100.0,
+                (cpu / middle(off, &|of| of.load.cpu_us) - 1.0) * 100.0,
             );
         }
         println!();
     }
-}
-
-fn median(loads: &[Load], figure: &dyn Fn(&Load) -> f64) -> f64 {
-    let mut figures: Vec<f64> = loads.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

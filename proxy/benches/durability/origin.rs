@@ -45,11 +45,7 @@ impl Origin {
             .collect();
         let (sender, address) = std::sync::mpsc::channel();
         let serving = move || {
-            processors::keep_on(Side::Others);
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
+            let runtime = processors::runtime_on(Side::Others);
             runtime.block_on(async {
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(listener.local_addr().unwrap()).unwrap();

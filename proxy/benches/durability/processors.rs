@@ -46,6 +46,15 @@ pub(crate) fn keep_on(side: Side) {
     sched_setaffinity(Pid::from_raw(0), &only).unwrap();
 }
 
+/// A runtime of the calling thread, which is kept where its side is.
+pub(crate) fn runtime_on(side: Side) -> tokio::runtime::Runtime {
+    keep_on(side);
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap()
+}
+
 /// What the gates' threads have used of the processor so far.
 pub(crate) fn processor_time() -> Duration {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();

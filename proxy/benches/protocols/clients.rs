@@ -10,7 +10,6 @@ use http_body_util::{BodyExt, Empty};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
@@ -18,7 +17,9 @@ use tokio::sync::Barrier;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::processors::{self, Side, processor_time};
+use super::load::{Clock, Load};
+use super::processors::{self, Side};
+use super::trust::trusting;
 
 /// Where clients go and what they ask for.
 #[derive(Clone)]
@@ -30,36 +31,6 @@ pub(crate) struct Aim {
     pub(crate) http2: bool,
 }
 
-/// What came of it.
-pub(crate) struct Load {
-    requests: f64,
-    seconds: f64,
-    /// Microseconds of the proxy's threads for each request.
-    pub(crate) cpu_us: f64,
-    pub(crate) p50_us: f64,
-    pub(crate) p99_us: f64,
-}
-
-impl Load {
-    /// Requests in a second.
-    pub(crate) fn rate(&self) -> f64 {
-        self.requests / self.seconds
-    }
-
-    fn of(mut took: Vec<Duration>, seconds: f64, cpu: Duration) -> Self {
-        took.sort_unstable();
-        let at = |part: usize| took[(took.len() - 1) * part / 100].as_secs_f64() * 1e6;
-        let requests = f64::from(u32::try_from(took.len()).unwrap());
-        Self {
-            requests,
-            seconds,
-            cpu_us: cpu.as_secs_f64() * 1e6 / requests,
-            p50_us: at(50),
-            p99_us: at(99),
-        }
-    }
-}
-
 pub(crate) struct Clients {
     runtime: Runtime,
 }
@@ -67,12 +38,9 @@ pub(crate) struct Clients {
 impl Clients {
     /// They run on this thread, which stays on the last processor.
     pub(crate) fn new() -> Self {
-        processors::keep_on(Side::Others);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
-        Self { runtime }
+        Self {
+            runtime: processors::runtime_on(Side::Others),
+        }
     }
 
     /// So many connections at once for so long, each with one request at a time.
@@ -82,30 +50,28 @@ impl Clients {
             let asking = |_| tokio::spawn(client(aim.clone(), Arc::clone(&ready), span));
             let clients: Vec<_> = (0..count).map(asking).collect();
             ready.wait().await;
-            let (begun, cpu) = (Instant::now(), processor_time());
+            let clock = Clock::start();
             let mut took = Vec::new();
             for client in clients {
                 took.extend(client.await.unwrap());
             }
-            let seconds = begun.elapsed().as_secs_f64();
-            Load::of(took, seconds, processor_time().saturating_sub(cpu))
+            clock.stop(took)
         })
     }
 
     /// One after the other for so long: a connection, and a CONNECT that is refused.
     pub(crate) fn refused(&self, proxy: SocketAddr, span: Duration) -> Load {
         self.runtime.block_on(async {
-            let (begun, cpu) = (Instant::now(), processor_time());
+            let clock = Clock::start();
             let mut took = Vec::new();
-            while begun.elapsed() < span {
+            while clock.elapsed() < span {
                 let asked = Instant::now();
                 let mut stream = TcpStream::connect(proxy).await.unwrap();
                 let answer = connect(&mut stream, "unlisted.example.com").await;
                 assert!(answer.starts_with("HTTP/1.1 403 "), "{answer}");
                 took.push(asked.elapsed());
             }
-            let seconds = begun.elapsed().as_secs_f64();
-            Load::of(took, seconds, processor_time().saturating_sub(cpu))
+            clock.stop(took)
         })
     }
 }
@@ -190,16 +156,8 @@ async fn tunnel(aim: &Aim) -> TlsStream<TcpStream> {
     stream.set_nodelay(true).unwrap();
     let answer = connect(&mut stream, aim.host).await;
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
-    let mut roots = RootCertStore::empty();
-    roots.add(aim.ca.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut config = ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
     let protocol = if aim.http2 { "h2" } else { "http/1.1" };
-    config.alpn_protocols = vec![protocol.as_bytes().to_vec()];
+    let config = trusting(aim.ca.clone(), &[protocol]);
     let name = ServerName::try_from(aim.host).unwrap();
     let connector = TlsConnector::from(Arc::new(config));
     let stream = connector.connect(name, stream).await.unwrap();

@@ -20,6 +20,8 @@
 )]
 
 mod clients;
+#[path = "../durability/load.rs"]
+mod load;
 #[path = "../durability/origin.rs"]
 mod origin;
 #[path = "../durability/processors.rs"]
@@ -27,6 +29,8 @@ mod processors;
 #[allow(dead_code, reason = "the other bench asks for more")]
 #[path = "../durability/stand.rs"]
 mod stand;
+#[path = "../durability/trust.rs"]
+mod trust;
 mod tunnel;
 
 use std::path::PathBuf;
@@ -35,7 +39,8 @@ use std::time::Duration;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
-use clients::{Aim, Clients, Load};
+use clients::{Aim, Clients};
+use load::{Load, median};
 use origin::{HOSTS, LARGE, Origin};
 use stand::{SECRET, Stand, Way};
 
@@ -243,10 +248,4 @@ fn tell(name: &str, count: usize, loads: &[Load], against: Option<&[Load]>) {
         Some(against) => println!("{:>10.2} x", cpu(loads) / cpu(against)),
         None => println!(),
     }
-}
-
-fn median(loads: &[Load], figure: &dyn Fn(&Load) -> f64) -> f64 {
-    let mut figures: Vec<f64> = loads.iter().map(figure).collect();
-    figures.sort_by(f64::total_cmp);
-    figures[figures.len() / 2]
 }

@@ -12,11 +12,7 @@ use super::processors::{self, Side};
 pub(crate) fn start(origin: SocketAddr) -> SocketAddr {
     let (sender, address) = std::sync::mpsc::channel();
     let serving = move || {
-        processors::keep_on(Side::Gate(1));
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .unwrap();
+        let runtime = processors::runtime_on(Side::Gate(1));
         runtime.block_on(async {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             sender.send(listener.local_addr().unwrap()).unwrap();
