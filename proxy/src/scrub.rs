@@ -11,7 +11,7 @@
 //! that nothing else can read are they kept for the next one.
 
 mod decode;
-mod forms;
+pub mod forms;
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, RANGE};
 
 use decode::Decoder;
-pub use forms::{Forms, Keeping};
+pub use forms::Forms;
 use forms::{SUSPICIOUS, Window};
 
 /// The answer repeats the secret, or cannot be looked into.

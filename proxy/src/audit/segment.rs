@@ -172,12 +172,17 @@ pub fn is_being_written(segment: &Segment) -> bool {
         .filter(|path| !path.as_os_str().is_empty());
     segment.is_open()
         && segment.path.file_name().is_some_and(|name| name == FILE)
-        && File::open(folder.unwrap_or(Path::new("."))).is_ok_and(|directory| {
-            matches!(
-                directory.try_lock_shared(),
-                Err(std::fs::TryLockError::WouldBlock)
-            )
-        })
+        && is_locked(folder.unwrap_or(Path::new(".")))
+}
+
+/// Whether a gate has this directory locked. Where that cannot be told, it is taken not to be.
+pub(super) fn is_locked(folder: &Path) -> bool {
+    File::open(folder).is_ok_and(|directory| {
+        matches!(
+            directory.try_lock_shared(),
+            Err(std::fs::TryLockError::WouldBlock)
+        )
+    })
 }
 
 /// The lines of one file.

@@ -3,7 +3,8 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use crate::scrub::{Forms, Keeping};
+use crate::scrub::Forms;
+use crate::scrub::forms::Keeping;
 use crate::vault::Secret;
 
 /// A credential goes out in so many ways that are kept.

@@ -4,13 +4,17 @@
 use std::fs::File;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::{Check, Report, pass};
 use crate::audit::place::is_same;
-use crate::audit::segment::{self, Segment, is_being_written};
+use crate::audit::segment::{self, Segment, is_being_written, is_locked};
 
 /// How often a log is read whose files change each time, before what was found counts.
 const TRIES: usize = 20;
+/// How long a gate may be between closing a file and beginning the next: two steps that a busy machine can
+/// keep apart.
+const BETWEEN: Duration = Duration::from_secs(2);
 
 /// The files of a log at one moment.
 #[derive(Debug, PartialEq, Eq)]
@@ -31,10 +35,25 @@ impl Files {
         Ok(Self { segments, live })
     }
 
+    /// These files, once the gate that has the directory has begun a file to write, as far as it does so.
+    fn begun(path: &Path) -> std::io::Result<Self> {
+        let until = Instant::now() + BETWEEN;
+        loop {
+            let files = Self::of(path)?;
+            let between = files.segments.last().is_some_and(|last| !last.is_open())
+                && path.is_dir()
+                && is_locked(path);
+            if !between || Instant::now() >= until {
+                return Ok(files);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     /// These files, and the last one opened if it is being written: all that comes before it is among the
     /// files, for it had its name before they were listed and has it after.
     fn held(path: &Path) -> std::io::Result<(Self, Option<File>)> {
-        let mut files = Self::of(path)?;
+        let mut files = Self::begun(path)?;
         for _ in 0..TRIES {
             let Some(last) = files.segments.last().filter(|last| last.is_open()).cloned() else {
                 break;
@@ -45,7 +64,7 @@ impl Files {
                 Err(problem) if problem.kind() == ErrorKind::NotFound => None,
                 Err(problem) => return Err(problem),
             };
-            files = Self::of(path)?;
+            files = Self::begun(path)?;
             if let Some(file) = file
                 && files.segments.last() == Some(&last)
                 && is_same(&file, &last.path).unwrap_or(false)

@@ -178,3 +178,34 @@ fn half_a_line_that_is_being_written_ends_what_is_read() {
     assert!(report.intact && report.end == End::Open, "{report}");
     drop(audit);
 }
+
+#[test]
+fn a_gate_between_two_files_is_waited_for_and_one_that_begins_none_is_not_taken_for_it() {
+    for begins in [true, false] {
+        let (_keep, folder) = log();
+        let audit = open(&folder, 2, |_| {});
+        fill(&audit, 0, 1);
+        audit.flush().unwrap();
+        let file = folder.join(FILE);
+        let first = closed(&folder).last().unwrap().first.unwrap();
+        let lines = |segment: &Segment| {
+            let mut lines = segment.open().unwrap();
+            std::iter::from_fn(|| lines.read().unwrap().map(|_| ())).count()
+        };
+        let next = first + lines(closed(&folder).last().unwrap()) as Seq;
+        // As a rotation does, of which the second step is yet to come.
+        std::fs::rename(&file, folder.join(segment::name(next))).unwrap();
+        let report = std::thread::scope(|scope| {
+            if begins {
+                scope.spawn(|| {
+                    std::thread::sleep(Duration::from_millis(100));
+                    std::fs::write(&file, "").unwrap();
+                });
+            }
+            verify_at(&folder, &Check::default()).unwrap()
+        });
+        let end = if begins { End::Open } else { End::Cut };
+        assert!(report.intact == begins && report.end == end, "{report}");
+        drop(audit);
+    }
+}
