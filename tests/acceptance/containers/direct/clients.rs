@@ -1,14 +1,17 @@
 //! The real clients once more, in a run that tells them nothing: no proxy variable, property or
 //! setting. Each works by name, and is told what is refused.
 
+mod served;
+
 use std::fmt::Write as _;
 
 use tests::clients::{REMEDY, RULE, closed};
 use tests::command::Program;
 use tests::matrix::{self, Row, Shown};
 use tests::upstream::Stand;
-use tests::world::{WEB, WEB_ADDRESS};
+use tests::world::{GIT, WEB, WEB_ADDRESS};
 
+use self::served::{API, forge, managers, registries};
 use super::{Place, UNTOLD};
 
 /// Where the clients lie in the container.
@@ -18,6 +21,22 @@ const PART: &str = "== part ";
 const CODE: &str = "== code ";
 
 const MORE: &str = "
+[[service]]
+id = \"packages\"
+kind = \"http\"
+host = \"web.portcullis.test\"
+port = 8446
+allow = [\"GET,HEAD /**\"]
+deny = [\"* /closed/**\"]
+ca_file = \"{ca}\"
+
+[[service]]
+id = \"api\"
+kind = \"http\"
+host = \"api.github.com\"
+allow = [\"GET /user\"]
+ca_file = \"{ca}\"
+
 [[service]]
 id = \"socket\"
 kind = \"http\"
@@ -118,6 +137,21 @@ fn cases() -> Vec<Case> {
         let command = format!("python3 $C/fetch.py {library} {echo}");
         case(client, untold, version, command, "told", RULE);
     }
+    let remote = format!("https://{GIT}{{}}/acme/web.git");
+    case(
+        "git",
+        untold,
+        "git --version",
+        format!("git clone --progress {remote} $(mktemp -d)/work"),
+        "Receiving objects",
+        RULE,
+    );
+    // What gh looks for before it asks anybody.
+    let gh = "env GH_TOKEN=placeholder gh api {}/user".to_owned();
+    case("gh", untold, "gh --version", gh, "octocat", RULE);
+    for (client, way, version, command, wanted) in managers() {
+        case(client, way, version, command, wanted, "packages");
+    }
     let grpc = format!("python3 $C/grpc_echo.py {WEB}:8445 {{}}/echo.Echo/Unary");
     let version = "python3 -c 'import grpc; print(grpc.__version__)'";
     case("grpcio", untold, version, grpc, "['x', 'y']", "calls");
@@ -126,14 +160,19 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn real_clients_that_are_told_nothing_work_and_are_told_what_is_refused() {
-    let place = Place::with(&(MORE.to_owned() + &closed(&[WEB])));
+    let place = Place::with(&(MORE.to_owned() + &closed(&[WEB, GIT, API])));
     let stand = |port: u16, word: &str| {
         let world = &place.world;
         let at = (WEB_ADDRESS, port).into();
         let dir = world.path().join(word);
         Stand::start(&world.netns, &dir, &world.pki, at, &[word.to_owned()])
     };
-    let _stands = [stand(8444, "websocket"), stand(8445, "grpc")];
+    let _stands = [
+        stand(8444, "websocket"),
+        stand(8445, "grpc"),
+        registries(&place),
+        forge(&place),
+    ];
     carry_in(&place);
     let cases = cases();
     // Nothing is run from there: it is mounted so.
@@ -200,7 +239,7 @@ fn carry_in(place: &Place) {
     let at = place.trust.join("clients");
     tests::host::directory(&at, 0, 0o755);
     let from = matrix::directory();
-    let script = "set -e; cd \"$0\"; cp -L bin/node20 bin/node24 bin/go-client \"$1\"; \
+    let script = "set -e; cd \"$0\"; cp -L bin/node20 bin/node24 bin/go-client bin/cargo \"$1\"; \
         cp src/node/fetch.js src/node/ws.js src/python/fetch.py src/python/grpc_echo.py \"$1\"; \
         go version bin/go-client >\"$1/go-version\"; cp -r java \"$1\"; mkdir \"$1/node_modules\"; cp -r npm/node_modules/ws \"$1/node_modules\"; \
         cp -r python/lib/python3*/site-packages \"$1/python\"; chmod -R go+rX \"$1\"";
