@@ -22,6 +22,7 @@ pub mod client;
 pub(crate) mod command;
 pub mod custody;
 mod stream;
+mod turned;
 
 use std::convert::Infallible;
 use std::fs::Permissions;
@@ -55,7 +56,6 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections of uids that are not listed, which are told so and nothing else.
 const STRANGERS: usize = 16;
-
 /// Binds the control socket. Anybody may connect; who may do what is decided by uid.
 ///
 /// # Errors
@@ -80,6 +80,7 @@ pub async fn serve(
 ) {
     let places = Arc::new(Semaphore::new(custody.config.limits.control_connections));
     let strangers = Arc::new(Semaphore::new(STRANGERS));
+    let turned_away = Arc::new(Semaphore::new(turned::PLACES));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -107,7 +108,10 @@ pub async fn serve(
         let among = if listed { &places } else { &strangers };
         let Ok(place) = Arc::clone(among).try_acquire_owned() else {
             if listed {
-                tracing::warn!("control socket: too many connections, one was closed");
+                tracing::warn!("control socket: too many connections, one was turned away");
+                if let Ok(place) = Arc::clone(&turned_away).try_acquire_owned() {
+                    tokio::spawn(turned::away(stream, place));
+                }
             }
             continue;
         };

@@ -1,5 +1,7 @@
 //! Names, addresses, agreement of authorities, redirects: only what is listed is resolved or dialled.
 
+mod kept;
+
 use tests::world::{EVIL, EVIL_ADDRESS, GIT, WEB, WEB_ADDRESS, World};
 
 /// Attack: AUT-17

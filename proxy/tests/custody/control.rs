@@ -317,19 +317,27 @@ fn strangers_cannot_take_the_places_of_those_who_are_listed() {
     }
     drop(holder);
     // The control: the same number of connections of a listed uid do take its places.
-    let holder = Holder::new(&fixture, uid_of("daemon"), 100);
-    eventually("the places are taken", || {
-        let output = std::process::Command::new("curl")
-            .args(["--silent", "--max-time", "2", "--unix-socket"])
+    let holder = Holder::new(&fixture, uid_of("daemon"), 20);
+    eventually("the places are taken, and that is said", || {
+        let (status, answer) = fixture.ask("GET", "/v1/runs", &Value::Null);
+        let text = answer["error"].as_str().unwrap_or_default();
+        status == 429 && answer["code"] == "limit_reached" && text.contains("control_connections")
+    });
+    // More than are told so at once, which ask nothing: it is said again, to whoever still asks.
+    let more = Holder::new(&fixture, uid_of("daemon"), 200);
+    eventually("it is said again", || {
+        let told = std::process::Command::new("curl")
+            .args(["--silent", "--unix-socket"])
             .arg(fixture.path("run/control.sock"))
             .arg("http://gate/v1/runs")
             .output()
             .unwrap();
-        !output.status.success()
+        String::from_utf8_lossy(&told.stdout).contains("limit_reached")
     });
+    drop(more);
     drop(holder);
     eventually("they are given back", || {
-        UnixStream::connect(fixture.path("run/control.sock")).is_ok()
+        fixture.ask("GET", "/v1/runs", &Value::Null).0 == 200
     });
     fixture.stop();
 }
