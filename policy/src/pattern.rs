@@ -9,7 +9,7 @@ mod refs;
 pub(crate) use entry::Entry;
 pub(crate) use glob::Case;
 pub use host::HostPattern;
-pub(crate) use method::Method;
+pub(crate) use method::{Method, text as methods_text};
 pub(crate) use refs::{RefGlob, is_ref_name};
 
 #[cfg(test)]

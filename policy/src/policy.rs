@@ -288,6 +288,21 @@ impl Policy {
             .filter_map(|listing| self.services.get(listing.service))
     }
 
+    /// The queries that rules for an authority ask for.
+    pub(crate) fn queries(&self, scheme: Scheme, authority: &Authority) -> Vec<String> {
+        let entries = self
+            .listed(scheme, authority)
+            .flat_map(|service| service.allow.iter().chain(&service.push));
+        entries
+            .filter_map(|entry| entry.query().map(str::to_owned))
+            .collect()
+    }
+
+    /// The services as they are judged.
+    pub(crate) fn compiled(&self) -> &[Service] {
+        &self.services
+    }
+
     fn explain(&self) -> Explain<'_> {
         Explain {
             services: &self.services,

@@ -1,19 +1,22 @@
 //! From a policy text to services: TOML, then raw services with their places, then services.
 //!
 //! Nothing stops at the first problem. [`document`] reads tables and remembers lines, [`kinds`]
-//! turns each kind into plain rules, [`reach`] reads where a service leads; this file puts them
+//! turns each kind into plain rules, [`reach`] reads where a service leads, [`cases`] what the file says of
+//! itself under `[[test]]`; this file puts them
 //! together and checks what only the whole can show.
 
+mod cases;
 mod document;
 mod kinds;
 mod reach;
 
 use std::collections::{HashMap, HashSet};
 
+use crate::case::Case;
 use crate::diagnostics::Diagnostics;
 use crate::expand;
 use crate::permit::RuleId;
-use crate::service::{Destination, Service};
+use crate::service::{Destination, Kind, Service};
 use document::{Document, Place, Problems};
 
 /// A service and the places that later checks talk about.
@@ -42,6 +45,10 @@ pub(crate) fn parse(text: &str, source_name: &str) -> Result<Vec<Service>, Diagn
                 });
             }
         }
+        for mut table in document.cases {
+            // A test that cannot be read keeps the policy from loading, as any other mistake does.
+            cases::read(&mut table, &mut problems);
+        }
     }
     name_the_nameless(&mut placed);
     refuse_duplicate_ids(&placed, &mut problems);
@@ -49,6 +56,33 @@ pub(crate) fn parse(text: &str, source_name: &str) -> Result<Vec<Service>, Diagn
     refuse_two_credentials(&placed, &mut problems);
     problems.finish(source_name)?;
     Ok(placed.into_iter().map(|placed| placed.service).collect())
+}
+
+/// Reads the `[[test]]` tables of a policy text, which must be a policy.
+///
+/// # Errors
+/// Every problem of the whole text.
+pub(crate) fn cases(text: &str, source_name: &str) -> Result<Vec<Case>, Diagnostics> {
+    parse(text, source_name)?;
+    let mut problems = Problems::new(text);
+    let mut cases = Vec::new();
+    if let Some(document) = Document::read(text, &mut problems) {
+        for mut table in document.cases {
+            cases.extend(cases::read(&mut table, &mut problems));
+        }
+    }
+    problems.finish(source_name)?;
+    Ok(cases)
+}
+
+/// Every key of a kind of service.
+pub(crate) fn kind_keys(kind: Kind) -> impl Iterator<Item = &'static str> + Clone {
+    kinds::keys(kind)
+}
+
+/// Every key of a test.
+pub(crate) fn test_keys() -> &'static [&'static str] {
+    cases::KEYS
 }
 
 /// Gives `KIND-HOST-n` to services without an id. `n` follows from what the services say and not

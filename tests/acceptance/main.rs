@@ -21,6 +21,7 @@ mod harness;
 mod heartbeat;
 mod log;
 mod outage;
+mod policy;
 mod prove;
 mod provisioning;
 mod redirected;

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::glob::{Case, Segment, match_segments};
+use super::glob::{self, Case, Segment, match_segments};
 use super::method::{self, Method};
 use crate::path::{ENCODED_SLASH, RECEIVE_PACK, Slashes, Target};
 
@@ -77,6 +77,11 @@ impl Entry {
         self.query.is_some()
     }
 
+    /// The exact query that the entry asks for.
+    pub(crate) fn query(&self) -> Option<&str> {
+        self.query.as_deref()
+    }
+
     /// Whether the two entries share a method and have the same pattern.
     pub(crate) fn coincides(&self, other: &Self) -> bool {
         self.methods & other.methods != 0
@@ -127,6 +132,26 @@ impl Entry {
         };
         self.covers_method(method)
             && (hits(&self.segments) || self.split.as_deref().is_some_and(hits))
+    }
+
+    /// The methods, a bit for each.
+    pub(crate) fn methods(&self) -> u8 {
+        self.methods
+    }
+
+    /// Whether every target that `other` covers is covered here, whatever the methods. Never true where it
+    /// is not so.
+    pub(crate) fn covers(&self, case: Case, other: &Self, other_case: Case) -> bool {
+        let letters = || {
+            other
+                .pattern_text
+                .bytes()
+                .any(|byte| byte.is_ascii_alphabetic())
+        };
+        let narrower = case == Case::Exact && other_case == Case::Ignore && letters();
+        !narrower
+            && (self.query.is_none() || self.query == other.query)
+            && glob::covers(&self.segments, &other.segments, case)
     }
 
     /// Whether the path is written with an encoded slash.

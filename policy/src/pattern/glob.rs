@@ -99,3 +99,39 @@ fn match_one(glob: &str, text: &str, case: Case) -> bool {
         }
     }
 }
+
+/// Whether every path that `narrow` matches is matched by `wide`. Never true where it is not so; it may be
+/// false where only several patterns together would cover `narrow`.
+pub(super) fn covers(wide: &[Segment], narrow: &[Segment], case: Case) -> bool {
+    match (wide.split_first(), narrow.split_first()) {
+        (None, None) => true,
+        (None, Some(_)) => false,
+        (Some((Segment::Many, rest)), more) => {
+            covers(rest, narrow, case) || more.is_some_and(|(_, more)| covers(wide, more, case))
+        }
+        (Some((Segment::One(wide), rest)), Some((Segment::One(narrow), more))) => {
+            covers_text(wide.as_bytes(), narrow.as_bytes(), case) && covers(rest, more, case)
+        }
+        (Some((Segment::One(_), _)), Some((Segment::Many, _)) | None) => false,
+    }
+}
+
+/// The same for texts in which `*` stands for any characters.
+pub(super) fn covers_text(wide: &[u8], narrow: &[u8], case: Case) -> bool {
+    let same = |a: u8, b: u8| match case {
+        Case::Exact => a == b,
+        Case::Ignore => a.eq_ignore_ascii_case(&b),
+    };
+    match (wide.split_first(), narrow.split_first()) {
+        (None, None) => true,
+        (None, Some(_)) => false,
+        (Some((b'*', rest)), more) => {
+            covers_text(rest, narrow, case)
+                || more.is_some_and(|(_, more)| covers_text(wide, more, case))
+        }
+        (Some((want, rest)), Some((have, more))) => {
+            *have != b'*' && same(*want, *have) && covers_text(rest, more, case)
+        }
+        (Some(_), None) => false,
+    }
+}

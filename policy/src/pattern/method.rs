@@ -76,3 +76,14 @@ pub(super) fn parse_set(text: &str) -> Result<u8, (String, String)> {
     }
     Ok(bits)
 }
+
+/// A set of bits as it is written: `*`, or the names with commas.
+pub(crate) fn text(bits: u8) -> String {
+    if bits == ALL_METHODS {
+        return String::from("*");
+    }
+    let named = Method::ALL
+        .iter()
+        .filter(|(method, _)| bits & method.bit() != 0);
+    named.map(|(_, name)| *name).collect::<Vec<_>>().join(",")
+}

@@ -1,5 +1,7 @@
 //! Patterns of git refs.
 
+use super::glob::Case;
+
 /// A ref, or a pattern with one `*` that spans slashes, as in git's refspecs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RefGlob(String);
@@ -49,6 +51,14 @@ impl RefGlob {
                 .and_then(|rest| rest.strip_suffix(after))
                 .is_some_and(|middle| !middle.is_empty()),
         }
+    }
+
+    /// Whether every ref that `other` covers is covered here.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        // A `*` stands for something, so a ref that lacks it there is none of the pattern's.
+        other.0.contains('*')
+            && super::glob::covers_text(self.0.as_bytes(), other.0.as_bytes(), Case::Exact)
+            || !other.0.contains('*') && self.matches(&other.0)
     }
 
     /// The pattern as written.

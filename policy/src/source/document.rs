@@ -31,15 +31,17 @@ pub(super) struct Problems {
 /// The whole text.
 pub(super) struct Document<'a> {
     pub(super) services: Vec<Table<'a>>,
+    /// Each `[[test]]`.
+    pub(super) cases: Vec<Table<'a>>,
 }
 
-/// One `[[service]]`, emptied key by key; what is left at the end is unknown.
+/// One `[[service]]` or `[[test]]`, emptied key by key; what is left at the end is unknown.
 pub(super) struct Table<'a> {
     pub(super) place: Place,
     entries: Vec<(String, Range<usize>, Spanned<DeValue<'a>>)>,
 }
 
-const TOP_LEVEL: &[&str] = &["version", "service"];
+const TOP_LEVEL: &[&str] = &["version", "service", "test"];
 
 impl Place {
     /// The place of a key of this table, when the key itself is not there.
@@ -119,13 +121,14 @@ impl<'a> Document<'a> {
             }
             return None;
         }
-        let mut services = Vec::new();
+        let (mut services, mut cases) = (Vec::new(), Vec::new());
         for (key, value) in root.into_inner() {
             let name = key.get_ref().to_string();
             let place = problems.place(&key.span(), as_written(&name));
             match name.as_str() {
                 "version" => version(&value, &place, problems),
-                "service" => services = read_services(value, &place, problems),
+                "service" => services = read_tables("service", value, &place, problems),
+                "test" => cases = read_tables("test", value, &place, problems),
                 _ => problems.add(
                     &place,
                     format!("`{name}` is not a key of a policy"),
@@ -133,7 +136,7 @@ impl<'a> Document<'a> {
                 ),
             }
         }
-        Some(Self { services })
+        Some(Self { services, cases })
     }
 }
 
@@ -148,23 +151,21 @@ fn version(value: &Spanned<DeValue<'_>>, place: &Place, problems: &mut Problems)
     }
 }
 
-fn read_services<'a>(
+fn read_tables<'a>(
+    name: &str,
     value: Spanned<DeValue<'a>>,
     place: &Place,
     problems: &mut Problems,
 ) -> Vec<Table<'a>> {
-    let remedy = || String::from("write `[[service]]`, with two brackets");
+    let remedy = || format!("write `[[{name}]]`, with two brackets");
     let DeValue::Array(array) = value.into_inner() else {
-        problems.add(
-            place,
-            String::from("`service` is not a list of tables"),
-            remedy(),
-        );
+        let problem = format!("`{name}` is not a list of tables");
+        problems.add(place, problem, remedy());
         return Vec::new();
     };
     let mut tables = Vec::new();
     for (at, item) in array.into_iter().enumerate() {
-        let place = problems.place(&item.span(), format!("service[{}]", at + 1));
+        let place = problems.place(&item.span(), format!("{name}[{}]", at + 1));
         let DeValue::Table(table) = item.into_inner() else {
             problems.add(&place, String::from("it is not a table"), remedy());
             continue;

@@ -111,7 +111,7 @@ struct SourceArg {
 }
 
 #[derive(Debug, Args)]
-struct FilterArgs {
+pub(super) struct FilterArgs {
     /// Only this run
     #[arg(long)]
     run: Option<String>,
@@ -182,7 +182,7 @@ enum VerdictArg {
 }
 
 impl FilterArgs {
-    fn filter(&self) -> Filter {
+    pub(super) fn filter(&self) -> Filter {
         Filter {
             run: self.run.clone(),
             agent: self.agent.clone(),
@@ -295,7 +295,7 @@ fn query(args: &QueryArgs) -> Exit {
 }
 
 /// Says what the reader had to leave out. That nothing was found says nothing where something lacks.
-fn remark(reader: &Reader<'_>, exit: Exit) -> Exit {
+pub(super) fn remark(reader: &Reader<'_>, exit: Exit) -> Exit {
     for remark in reader.remarks() {
         tell(&remark);
     }
@@ -366,7 +366,7 @@ fn follow(mut follower: Follower, filter: &Filter, form: Form, path: &std::path:
     Exit::Yes
 }
 
-fn unreadable(path: &std::path::Path, problem: &std::io::Error) -> Exit {
+pub(super) fn unreadable(path: &std::path::Path, problem: &std::io::Error) -> Exit {
     tell(&format!("error: cannot read {}: {problem}", path.display()));
     tell("  hint: the log belongs to the gate's user; read it as root, or name a copy with --file");
     Exit::CouldNotTell

@@ -1,10 +1,14 @@
 //! `policy`: check a file, show what it means, try a request on it.
 
+mod diff;
+mod fmt;
+mod replay;
+mod test;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use policy::authority::{Authority, Scheme};
-use policy::{Decision, Facts, Policy, RefUpdate, Refusal, Request, Routing};
+use policy::{Decision, Facts, Policy, Refusal, Request, Routing};
 
 use super::output::{Exit, fail, say, tell};
 use crate::config::Config;
@@ -23,6 +27,22 @@ Examples:
   portcullis-proxy policy explain POST https://github.com/acme/web.git/git-receive-pack \\
       --ref refs/heads/agent/x --policy default.toml")]
     Explain(ExplainArgs),
+    /// Try the tests that stand in a policy file
+    Test(test::TestArgs),
+    /// Say what becomes possible, and what no longer is, with another policy
+    #[command(after_help = "\
+Example:
+  portcullis-proxy policy diff /etc/portcullis/default.toml new.toml")]
+    Diff(diff::DiffArgs),
+    /// Say what another policy would have said about the traffic on record
+    #[command(after_help = "\
+Example:
+  portcullis-proxy policy replay /var/lib/portcullis/proxy/audit --with new.toml --since 24h")]
+    Replay(replay::ReplayArgs),
+    /// Write policy files in their one form; comments stay
+    Fmt(fmt::FmtArgs),
+    /// Print the JSON Schema of policy files, for editors
+    Schema,
 }
 
 #[derive(Debug, Args)]
@@ -53,7 +73,7 @@ pub(super) struct ExplainArgs {
     /// Policy file
     #[arg(long, value_name = "FILE")]
     policy: PathBuf,
-    /// A ref that the push would create or move; may be given more than once
+    /// A ref that the push would create, or `update REF`, `delete REF`; may be given more than once
     #[arg(long = "ref", value_name = "REF")]
     refs: Vec<String>,
     /// Print JSON
@@ -66,6 +86,17 @@ pub(super) fn policy(command: &PolicyCommand) -> Exit {
         PolicyCommand::Check(args) => check(args),
         PolicyCommand::Show(args) => show(args),
         PolicyCommand::Explain(args) => explain(args),
+        PolicyCommand::Test(args) => test::test(args),
+        PolicyCommand::Diff(args) => diff::diff(args),
+        PolicyCommand::Replay(args) => replay::replay(args),
+        PolicyCommand::Fmt(args) => fmt::fmt(args),
+        PolicyCommand::Schema => match serde_json::to_string_pretty(&policy::schema()) {
+            Ok(text) => {
+                say(&text);
+                Exit::Yes
+            }
+            Err(problem) => fail(&problem),
+        },
     }
 }
 
@@ -104,13 +135,16 @@ fn parse(file: &Path) -> Result<Policy, PolicyError> {
     Policy::parse(&text, &file.display().to_string()).map_err(PolicyError::Invalid)
 }
 
+/// The policy of a file; what is wrong with it has been told otherwise.
+fn parse_or_tell(file: &Path) -> Option<Policy> {
+    parse(file)
+        .map_err(|problem| tell(&problem.to_string()))
+        .ok()
+}
+
 fn show(args: &ShowArgs) -> Exit {
-    let policy = match parse(&args.file) {
-        Ok(policy) => policy,
-        Err(problem) => {
-            tell(&problem.to_string());
-            return Exit::CouldNotTell;
-        }
+    let Some(policy) = parse_or_tell(&args.file) else {
+        return Exit::CouldNotTell;
     };
     if args.expanded {
         say(policy.expanded().trim_end());
@@ -180,14 +214,10 @@ struct Verdict {
 }
 
 fn explain(args: &ExplainArgs) -> Exit {
-    let policy = match parse(&args.policy) {
-        Ok(policy) => policy,
-        Err(problem) => {
-            tell(&problem.to_string());
-            return Exit::CouldNotTell;
-        }
+    let Some(policy) = parse_or_tell(&args.policy) else {
+        return Exit::CouldNotTell;
     };
-    let (scheme, authority, target) = match split(&args.url) {
+    let (scheme, authority, target) = match policy::split_url(&args.url) {
         Ok(parts) => parts,
         Err(problem) => {
             tell(&format!("error: {}: {problem}", args.url));
@@ -232,7 +262,8 @@ fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
             remedy: Some("name them with --ref refs/heads/NAME".to_owned()),
         },
         Decision::Inspect(_) => {
-            let facts = Facts::Push(refs.iter().map(|name| created(name)).collect());
+            let updates: Result<_, _> = refs.iter().map(|name| policy::ref_update(name)).collect();
+            let facts = updates.map_or_else(Facts::Unreadable, Facts::Push);
             match policy.decide(&route, request, &facts) {
                 Decision::Permit(permit) => permitted(&permit),
                 Decision::Refuse(refusal) => refused(refusal),
@@ -249,14 +280,6 @@ fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
         }
         Decision::Permit(permit) => permitted(&permit),
         Decision::Refuse(refusal) => refused(refusal),
-    }
-}
-
-fn created(name: &str) -> RefUpdate {
-    RefUpdate {
-        old: "0".repeat(40),
-        new: "1".repeat(40),
-        name: name.to_owned(),
     }
 }
 
@@ -301,48 +324,13 @@ fn print(verdict: &Verdict, args: &ExplainArgs) {
     }
 }
 
-fn split(url: &str) -> Result<(Scheme, Authority, String), String> {
-    let (scheme, rest) = if let Some(rest) = url.strip_prefix("https://") {
-        (Scheme::Https, rest)
-    } else if let Some(rest) = url.strip_prefix("http://") {
-        (Scheme::Http, rest)
-    } else {
-        return Err("write https://HOST/PATH or http://HOST/PATH".to_owned());
-    };
-    let (authority, target) = match rest.find(['/', '?']) {
-        Some(at) => rest.split_at(at),
-        None => (rest, "/"),
-    };
-    let authority = Authority::with_default_port(authority, scheme.default_port())
-        .map_err(|problem| problem.to_string())?;
-    let target = if target.starts_with('/') {
-        target.to_owned()
-    } else {
-        format!("/{target}")
-    };
-    Ok((scheme, authority, target))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_split_as_the_gate_would_see_them() {
-        let (scheme, authority, target) = split("https://API.example.com/v1?x=1").unwrap();
-        assert_eq!(scheme, Scheme::Https);
-        assert_eq!(authority.to_string(), "api.example.com:443");
-        assert_eq!(target, "/v1?x=1");
-        let (scheme, authority, target) = split("http://h.example:8080?q").unwrap();
-        assert_eq!((scheme, target.as_str()), (Scheme::Http, "/?q"));
-        assert_eq!(authority.to_string(), "h.example:8080");
-        assert!(split("ftp://h.example/").is_err());
-        assert!(split("https://user@h.example/").is_err());
-    }
-
-    #[test]
     fn an_empty_policy_refuses_with_a_code() {
-        let (scheme, authority, target) = split("https://h.example/").unwrap();
+        let (scheme, authority, target) = policy::split_url("https://h.example/").unwrap();
         let request = Request {
             scheme,
             authority: &authority,

@@ -1,0 +1,154 @@
+//! The policy language as a JSON Schema (draft 2020-12), for editors that complete and check TOML.
+
+use serde_json::{Map, Value, json};
+
+use crate::caps::{MOST_BYTES, MOST_SECONDS};
+use crate::refusal::Code;
+use crate::service::{Kind, SEGMENT, WEBSOCKET};
+use crate::source::{kind_keys, test_keys};
+
+/// The schema of a policy file. What it lets through may still not load: `portcullis policy check` says so.
+#[must_use]
+pub fn schema() -> Value {
+    let services: Vec<Value> = Kind::ALL.into_iter().map(service).collect();
+    json!({
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Portcullis policy",
+        "description": "Who may reach what with which credential; whatever no service allows is refused.",
+        "type": "object",
+        "additionalProperties": false,
+        "properties": {
+            "version": { "const": 1, "description": "The version of this language." },
+            "service": { "type": "array", "items": { "oneOf": services } },
+            "test": { "type": "array", "items": test() },
+        },
+    })
+}
+
+fn service(kind: Kind) -> Value {
+    let mut properties: Map<String, Value> = Map::new();
+    for name in kind_keys(kind) {
+        properties.insert(name.to_owned(), key(name).unwrap_or(Value::Bool(true)));
+    }
+    properties.insert("kind".to_owned(), json!({ "const": kind.as_str() }));
+    let required = match kind {
+        Kind::Http | Kind::Board => vec!["kind"],
+        Kind::Github => vec!["kind", "repos"],
+        Kind::Proxmox => vec!["kind", "allow"],
+    };
+    json!({
+        "title": format!("A service of kind {}", kind.as_str()),
+        "type": "object",
+        "additionalProperties": false,
+        "required": required,
+        "properties": properties,
+    })
+}
+
+fn test() -> Value {
+    let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
+    let mut properties: Map<String, Value> = Map::new();
+    for name in test_keys() {
+        let value = match *name {
+            "push" => {
+                texts("Commands of a push: `create`, `update` or `delete` and a full ref name.")
+            }
+            "expect" => json!({ "enum": ["allow", "refuse"] }),
+            "code" => json!({ "enum": codes, "description": "The code of the refusal." }),
+            "request" => text("`METHOD https://HOST/PATH`."),
+            _ => text("Text."),
+        };
+        properties.insert((*name).to_owned(), value);
+    }
+    json!({
+        "title": "A request and what must become of it; `portcullis policy test` tries it",
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["request", "expect"],
+        "properties": properties,
+    })
+}
+
+fn text(description: &str) -> Value {
+    json!({ "type": "string", "description": description })
+}
+
+fn texts(description: &str) -> Value {
+    json!({ "type": "array", "minItems": 1, "items": { "type": "string" }, "description": description })
+}
+
+fn number(most: u64, description: &str) -> Value {
+    json!({ "type": "integer", "minimum": 1, "maximum": most, "description": description })
+}
+
+fn flag(description: &str) -> Value {
+    json!({ "type": "boolean", "description": description })
+}
+
+/// What one key of a service holds, if it is known here.
+fn key(name: &str) -> Option<Value> {
+    Some(match name {
+        "kind" => text("What the service is."),
+        "id" => text("A name for refusals and the audit log."),
+        "host" => text("One host, or `*.` and a suffix."),
+        "hosts" => texts("Several hosts, instead of `host`."),
+        "deny" => texts("`METHOD /path` lines that are refused, whatever else allows them."),
+        "allow" => texts(
+            "`METHOD /path` lines that are allowed; `*` within a segment, `**` for any segments.",
+        ),
+        "push" => texts("Lines whose body is a git push, judged by `refs`."),
+        "refs" => texts("The refs that a push may create or move."),
+        "repos" => texts("`owner/name`; `*` stands for a part of either."),
+        "git" => {
+            json!({ "enum": ["none", "fetch", "push"], "description": "What git may do; default fetch." })
+        }
+        "max_request_bytes" => number(MOST_BYTES, "The most bytes of a request's body."),
+        "max_response_bytes" => number(MOST_BYTES, "The most bytes of an answer's body."),
+        "max_seconds" => number(
+            MOST_SECONDS,
+            "The most seconds that a request with its answer may take.",
+        ),
+        "why" => text("One line that reaches the agent with every refusal by this service."),
+        "port" => number(u64::from(u16::MAX), "The port."),
+        "address" => text("`IP:PORT` to dial instead of resolving the name."),
+        "ca_file" => {
+            text("Absolute path of the certificates that are trusted instead of the system's.")
+        }
+        "pin" => text("`sha256/BASE64` of the public key that the upstream must carry."),
+        "credential" => {
+            text("The name that the gate's configuration gives a credential; never the secret.")
+        }
+        "scheme" => json!({ "enum": ["https", "http"] }),
+        "ignore_case" => flag("Letters in `allow` and `push` match in either case."),
+        "encoded_slash" => {
+            json!({ "const": SEGMENT, "description": "An encoded slash is a character of its segment." })
+        }
+        "trailers" => flag("Fields behind a body cross, as gRPC needs."),
+        "upgrade" => json!({ "type": "array", "minItems": 1, "items": { "const": WEBSOCKET } }),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_that_the_loader_knows_is_described_and_no_other() {
+        for kind in Kind::ALL {
+            for name in kind_keys(kind) {
+                assert!(key(name).is_some(), "{} has {name}", kind.as_str());
+            }
+        }
+    }
+
+    #[test]
+    fn the_published_schema_is_this_one() {
+        let published = include_str!("../../docs/policy.schema.json");
+        let made = serde_json::to_string_pretty(&schema()).unwrap() + "\n";
+        assert!(
+            published == made,
+            "write it anew: portcullis-proxy policy schema >docs/policy.schema.json"
+        );
+    }
+}
