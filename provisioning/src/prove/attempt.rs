@@ -2,6 +2,7 @@
 
 mod able;
 mod bus;
+mod later;
 mod local;
 mod name_service;
 mod namespace;
@@ -82,6 +83,7 @@ fn attempt(task: &Task) -> Report {
         Kind::BecomeGate => local::become_user(task.number),
         Kind::Groups => local::groups(),
         Kind::Elevate => local::elevate(task),
+        Kind::Later => later::later(),
         Kind::NameService => name_service::ask(task),
         Kind::Able => able::able(task),
         Kind::GateListed | Kind::GateUnlisted | Kind::GateHeaders => local::gate_request(task),
@@ -90,6 +92,8 @@ fn attempt(task: &Task) -> Report {
         | Kind::ProcessEnvironment
         | Kind::SubordinateIds
         | Kind::NewPrivileges
+        | Kind::Capabilities
+        | Kind::SetUserId
         | Kind::CoreDump
         | Kind::InheritedSocket
         | Kind::GateNeighbour => Report::new(Outcome::Unable, "this is not for a process to try"),

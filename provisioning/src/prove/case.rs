@@ -106,7 +106,7 @@ pub fn missing(cases: &[Case], kinds: &[Kind], identity: Option<Identity>) -> Ve
 pub fn keeping(identity: Identity, kind: Kind) -> Identity {
     match kind {
         Kind::Raw => identity.keeping(Keeps::RawSockets),
-        Kind::Ping | Kind::NewUidMap | Kind::NewGidMap | Kind::Elevate => {
+        Kind::Ping | Kind::NewUidMap | Kind::NewGidMap | Kind::Elevate | Kind::Later => {
             identity.keeping(Keeps::NewPrivileges)
         }
         _ => identity,

@@ -108,6 +108,12 @@ words! {
         SubordinateIds = "subordinate-ids",
         /// A process of the agents that may gain rights by executing a file.
         NewPrivileges = "new-privileges",
+        /// A process of the agents that has a capability.
+        Capabilities = "capabilities",
+        /// Set-user-id files that an agent could use.
+        SetUserId = "set-user-id",
+        /// Commands for later, or for another manager of the user's own: timed ones, and systemd's for users.
+        Later = "later",
         /// Becoming the gate's user.
         BecomeGate = "become-gate",
         /// Sharing the gate's user id with another program.

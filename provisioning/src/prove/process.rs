@@ -133,35 +133,17 @@ impl Process {
         Some(line.split_whitespace().nth(1) != Some("0"))
     }
 
-    /// Internet sockets that it holds and that belong to a user of whom `foreign` is true.
+    /// Capabilities that it can use or hand on: `CAP_NET_RAW (effective, permitted)`. Those of a process in a user namespace of
+    /// its own rule nothing here. `None` when it is gone.
     #[must_use]
-    pub fn sockets_of(&self, foreign: impl Fn(u32) -> bool) -> Vec<String> {
-        let descriptors = fs::read_dir(format!("/proc/{}/fd", self.pid))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let held: Vec<String> = descriptors
-            .filter_map(|entry| {
-                let link = fs::read_link(entry.path()).ok()?;
-                let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
-                Some(inode.to_owned())
-            })
-            .collect();
-        let mut found = Vec::new();
-        for table in ["tcp", "tcp6", "udp", "udp6", "raw", "raw6"] {
-            let text = fs::read_to_string(format!("/proc/self/net/{table}")).unwrap_or_default();
-            for line in text.lines().skip(1) {
-                let fields: Vec<&str> = line.split_whitespace().collect();
-                let (Some(uid), Some(inode)) = (fields.get(7), fields.get(9)) else {
-                    continue;
-                };
-                let is_foreign = uid.parse().is_ok_and(&foreign);
-                if is_foreign && held.iter().any(|held| held == inode) {
-                    found.push(format!("{table} socket of uid {uid}"));
-                }
-            }
+    pub fn capabilities(&self) -> Option<Vec<String>> {
+        let inode = |pid: &str| Some(fs::metadata(format!("/proc/{pid}/ns/user")).ok()?.ino());
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let there = inode(&self.pid.to_string());
+        if there.is_some() && there != inode("self") {
+            return Some(Vec::new());
         }
-        found
+        Some(nftables::capabilities::held(&status))
     }
 }
 
@@ -262,19 +244,40 @@ impl std::fmt::Debug for Needles {
     }
 }
 
-/// A process with a word in its environment, until dropped.
-struct Marked(Child);
+/// A process of ours that has what is looked for, until dropped: who sees it would have seen another's.
+#[derive(Debug)]
+pub struct Marked(Child);
 
 impl Marked {
     fn start(mark: &str) -> std::io::Result<Self> {
-        let child = Command::new("sleep")
-            .arg("60")
+        Self::begin(Self::program("sleep").arg("60").env("PROVE", mark))
+    }
+
+    /// A program with an empty environment, for [`Marked::begin`].
+    #[must_use]
+    pub fn program(name: &str) -> Command {
+        let mut command = Command::new(name);
+        command
             .env_clear()
             .env("PATH", crate::process::SEARCH_PATH)
-            .env("PROVE", mark)
             .stdin(Stdio::null())
-            .spawn()?;
-        Ok(Self(child))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        command
+    }
+
+    /// Starts it.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn begin(command: &mut Command) -> std::io::Result<Self> {
+        Ok(Self(command.spawn()?))
+    }
+
+    /// How it is listed among all processes.
+    #[must_use]
+    pub fn seen(&self) -> Option<Process> {
+        all().into_iter().find(|process| process.pid == self.0.id())
     }
 }
 

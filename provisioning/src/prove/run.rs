@@ -203,12 +203,14 @@ impl<'a> Run<'a> {
             Kind::ProcessMemory => self.process_memory(case),
             Kind::NewUidMap | Kind::NewGidMap => self.map(case),
             Kind::BecomeGate => self.become_gate(case),
-            Kind::Elevate => self.elevate(case),
+            Kind::Elevate | Kind::Later => self.elevate(case),
             Kind::NameService => self.name_service(case),
             Kind::ProcessEnvironment
             | Kind::Environment
             | Kind::SubordinateIds
             | Kind::NewPrivileges
+            | Kind::Capabilities
+            | Kind::SetUserId
             | Kind::GateNeighbour
             | Kind::CoreDump
             | Kind::InheritedSocket

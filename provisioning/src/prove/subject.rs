@@ -191,7 +191,7 @@ impl Subject {
     #[must_use]
     pub fn is_agent(&self, uid: u32) -> bool {
         if self.ranges.is_empty() {
-            uid == self.agent.uid
+            uid == self.agent.uid || self.named.iter().any(|named| named.uid == uid)
         } else {
             self.ranges.iter().any(|range| range.contains(uid))
         }
@@ -225,18 +225,53 @@ pub fn expand(written: &[String], instance: Option<&Instance>) -> Vec<PathBuf> {
         if path.contains('{') {
             continue;
         }
-        match path.strip_suffix("/*") {
-            None => found.push(path.into()),
-            Some(directory) => {
-                let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-                found.push(directory.into());
-                found.extend(entries.map(|entry| entry.path()));
+        if let Some(name) = path.strip_prefix('@') {
+            found.extend(named_sockets(name.trim_end_matches('*')));
+            continue;
+        }
+        let (path, directory) = match path.strip_suffix("/*") {
+            Some(directory) => (directory, true),
+            None => (path.as_str(), false),
+        };
+        for path in each_directory(path) {
+            if directory {
+                found.extend(entries(&path));
             }
+            found.push(path);
         }
     }
     found.sort();
     found.dedup();
     found
+}
+
+/// A `*` between two slashes is every entry there.
+fn each_directory(path: &str) -> Vec<PathBuf> {
+    match path.split_once("/*/") {
+        None => vec![path.into()],
+        Some((before, after)) => {
+            let within = entries(Path::new(before)).into_iter();
+            within.map(|entry| entry.join(after)).collect()
+        }
+    }
+}
+
+fn entries(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+/// Unix sockets of this network that have no file, by the beginning of their names; written with an `@` in front.
+fn named_sockets(beginning: &str) -> Vec<PathBuf> {
+    let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let names = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(7));
+    let of_it = names.filter(|name| {
+        name.strip_prefix('@')
+            .is_some_and(|name| name.starts_with(beginning))
+    });
+    of_it.map(PathBuf::from).collect()
 }
 
 /// The middle of the longest range: with subordinate ids that is what a run gets. On a machine where all are shut, the
@@ -283,6 +318,30 @@ mod tests {
         assert!(!led(Some(&[80]), false).takes(true, 443));
         assert!(!led(Some(&[]), false).takes(false, 443));
         assert!(led(None, true).takes(false, 53) && led(None, true).takes(true, 53));
+    }
+
+    #[test]
+    fn a_socket_without_a_file_and_a_directory_in_between_are_found() {
+        use std::os::linux::net::SocketAddrExt as _;
+        use std::os::unix::net::{SocketAddr, UnixListener};
+        let beginning = format!("/prove-test-{}", std::process::id());
+        let name = format!("{beginning}/a.sock");
+        let address = SocketAddr::from_abstract_name(&name).unwrap();
+        let _listener = UnixListener::bind_addr(&address).unwrap();
+        let wanted = vec![PathBuf::from(format!("@{name}"))];
+        assert_eq!(expand(&[format!("@{beginning}/*")], None), wanted);
+        assert!(crate::prove::attempt::connects(&wanted[0]).is_ok());
+        assert_eq!(
+            expand(&[format!("@{beginning}-not/*")], None),
+            Vec::<PathBuf>::new()
+        );
+        let dir = tempfile::tempdir().unwrap();
+        for user in ["1", "2"] {
+            std::fs::create_dir(dir.path().join(user)).unwrap();
+        }
+        let found = expand(&[format!("{}/*/docker.sock", dir.path().display())], None);
+        let wanted = ["1/docker.sock", "2/docker.sock"].map(|name| dir.path().join(name));
+        assert_eq!(found, wanted);
     }
 
     #[test]

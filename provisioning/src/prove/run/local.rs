@@ -2,6 +2,8 @@
 //! granted.
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use nftables::accounts::UidRange;
@@ -43,7 +45,17 @@ impl Run<'_> {
         let paths = self.subject.paths(&case.proof.paths);
         let present: Vec<PathBuf> = paths
             .into_iter()
-            .filter(|path| path.symlink_metadata().is_ok())
+            .filter(|path| match path.symlink_metadata() {
+                // What the user listens at itself does nothing in another's name.
+                Ok(found) => {
+                    let own = case
+                        .identity
+                        .is_some_and(|identity| identity.uid == found.uid());
+                    case.proof.kind != Kind::ConnectPath || !own
+                }
+                // A socket that has a name and no file.
+                Err(_) => path.as_os_str().as_bytes().starts_with(b"@"),
+            })
             .collect();
         if present.is_empty() {
             return not_applicable("there is nothing of the kind here");

@@ -1,11 +1,20 @@
 //! What root sees by looking: processes of the gate and of agents, accounts, and credentials where none should be.
 
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use super::Run;
 use super::local::{not_applicable, owned_ids};
 use crate::prove::attempt;
 use crate::prove::case::Case;
 use crate::prove::kind::Kind;
-use crate::prove::process::{self, Process};
+use crate::prove::process::{self, Marked, Process};
+use crate::prove::programs;
+use crate::prove::sockets;
 use crate::prove::verdict::{Judged, Status, none_of};
 
 impl Run<'_> {
@@ -16,6 +25,8 @@ impl Run<'_> {
             Kind::Environment => self.environments(case),
             Kind::SubordinateIds => self.subordinate_ids(uid),
             Kind::NewPrivileges => self.new_privileges(),
+            Kind::Capabilities => self.capabilities(),
+            Kind::SetUserId => self.set_user_id(),
             Kind::GateNeighbour => self.gate_neighbour(),
             Kind::CoreDump => self.core_dump(),
             Kind::InheritedSocket => self.inherited_socket(),
@@ -64,22 +75,43 @@ impl Run<'_> {
         if looked_at == 0 {
             return not_applicable("no agent runs any more");
         }
-        none_of(
+        let name = case.proof.names.first().map_or("", String::as_str);
+        let name = name.replace('*', "PROVE");
+        let mut command = self.as_agent();
+        command.env(&name, "prove");
+        let seen = look(&mut command, |process| {
+            let variables = process.environment().unwrap_or_default();
+            !attempt::telling(&variables, &case.proof.names).is_empty()
+        });
+        let judged = none_of(
             &found,
             format!("looked at {looked_at} processes of agents"),
             "there is",
-        )
+        );
+        beside(judged, seen, "a variable of ours in a process of ours")
     }
 
     fn subordinate_ids(&self, uid: u32) -> Judged {
-        let mut owned = owned_ids(self.subject, uid, true);
-        owned.extend(owned_ids(self.subject, uid, false));
-        let list: Vec<String> = owned.iter().map(ToString::to_string).collect();
-        none_of(
+        let owned = |uid| {
+            let mut owned = owned_ids(self.subject, uid, true);
+            owned.extend(owned_ids(self.subject, uid, false));
+            owned
+        };
+        let list: Vec<String> = owned(uid).iter().map(ToString::to_string).collect();
+        let judged = none_of(
             &list,
             format!("uid {uid} owns none"),
             &format!("uid {uid} owns"),
-        )
+        );
+        let mut owners = self.subject.accounts.owned().map(|(_, _, uid)| uid);
+        match owners.find(|owner| *owner != uid) {
+            // Whoever owns some, by the same look.
+            Some(owner) => {
+                let what = format!("what uid {owner} owns");
+                beside(judged, Ok(!owned(owner).is_empty()), &what)
+            }
+            None => (judged.0, format!("{}; nobody here does", judged.1)),
+        }
     }
 
     /// What runs as an agent can never gain rights by executing a file. The service that starts runs needs that itself.
@@ -87,36 +119,117 @@ impl Run<'_> {
         let Some(agents) = self.agent_processes() else {
             return not_applicable("no agent runs now");
         };
-        let able = shown(&agents, |process| {
-            process.no_new_privileges() == Some(false)
-        });
+        let able = shown(&agents, gains);
         let good = format!("{} processes of agents have no_new_privs", agents.len());
-        none_of(&able, good, "no_new_privs is not set for")
+        let judged = none_of(&able, good, "no_new_privs is not set for");
+        beside(
+            judged,
+            look(&mut self.as_agent(), gains),
+            "a process of ours without it",
+        )
+    }
+
+    /// With a capability a process can go past the rules.
+    fn capabilities(&self) -> Judged {
+        let Some(agents) = self.agent_processes() else {
+            return not_applicable("no agent runs now");
+        };
+        let held = |process: &Process| process.capabilities().unwrap_or_default();
+        let found: Vec<String> = agents
+            .iter()
+            .filter(|agent| !held(agent).is_empty())
+            .map(|agent| format!("{} of {}", held(agent).join(", "), agent.shown()))
+            .collect();
+        let good = format!("{} processes of agents have no capability", agents.len());
+        let judged = none_of(&found, good, "there is");
+        let seen = look(sleeping().gid(0), |process| !held(process).is_empty());
+        beside(judged, seen, "those of a process of root's")
+    }
+
+    /// Whoever has no_new_privs is made nobody else by a set-user-id file; of others it is told which files are here.
+    fn set_user_id(&self) -> Judged {
+        let files = programs::set_user_id(&programs::directories());
+        let list: Vec<String> = files
+            .iter()
+            .map(|path| path.display().to_string())
+            .collect();
+        let here = format!(
+            "{} set-user-id and set-group-id programs ({})",
+            list.len(),
+            list.join(", ")
+        );
+        let Some(agents) = self.agent_processes() else {
+            return (
+                Status::NotApplicable,
+                format!("no agent runs now; here are {here}"),
+            );
+        };
+        let able = shown(&agents, gains);
+        let judged = if list.is_empty() {
+            (Status::Holds, "there is none here".to_owned())
+        } else {
+            let good = format!(
+                "{here}, which do nothing for {} processes of agents",
+                agents.len()
+            );
+            none_of(
+                &able,
+                good,
+                &format!("{here}, and without no_new_privs there run"),
+            )
+        };
+        let seen = programs::sees_its_own().map_err(|error| error.to_string());
+        let judged = beside(judged, seen, "a set-user-id file of ours");
+        beside(
+            judged,
+            look(&mut self.as_agent(), gains),
+            "a process of ours without no_new_privs",
+        )
     }
 
     fn gate_neighbour(&self) -> Judged {
         let Some(all) = self.gate_processes() else {
             return not_applicable("nothing runs as the gate's user now");
         };
-        let strange = shown(&all, |process| {
+        let strange = |process: &Process| {
             let program = process.program();
             let name = program.as_deref().and_then(|path| path.file_name());
             // A program that was replaced on disk by an upgrade runs on until it is restarted.
             !name.is_some_and(|name| {
                 name.to_string_lossy().trim_end_matches(" (deleted)") == "portcullis-proxy"
             })
-        });
+        };
         let good = "only the gate runs as the gate's user";
-        none_of(&strange, good, "as the gate's user there run")
+        let judged = none_of(&shown(&all, strange), good, "as the gate's user there run");
+        let gate = self.subject.gate;
+        let seen = look(sleeping().uid(gate.uid).gid(gate.gid), |process| {
+            process.uid == gate.uid && strange(process)
+        });
+        beside(judged, seen, "a neighbour of ours")
     }
 
     fn core_dump(&self) -> Judged {
-        let Some(gates) = self.gate_processes() else {
+        let Some(all) = self.gate_processes() else {
             return not_applicable("nothing runs as the gate's user now");
         };
-        let dumping = shown(&gates, |gate| gate.dumps_core() != Some(false));
+        let dumps = |process: &Process| process.dumps_core() == Some(true);
         let good = "the gate's limit for core files is 0";
-        none_of(&dumping, good, "the limit for core files is not 0 for")
+        let judged = none_of(
+            &shown(&all, dumps),
+            good,
+            "the limit for core files is not 0 for",
+        );
+        let mut command = Marked::program("sh");
+        // Only root may raise a limit that was lowered.
+        command.args([
+            "-c",
+            "ulimit -H -c unlimited; ulimit -S -c unlimited; exec sleep 60",
+        ]);
+        beside(
+            judged,
+            look(&mut command, dumps),
+            "a process of ours that dumps",
+        )
     }
 
     /// A socket keeps the user who made it, whoever uses it.
@@ -124,16 +237,39 @@ impl Run<'_> {
         let Some(agents) = self.agent_processes() else {
             return not_applicable("no agent runs now");
         };
-        let found: Vec<String> = agents
-            .iter()
-            .flat_map(|agent| {
-                let sockets = agent.sockets_of(|uid| !self.subject.is_agent(uid));
-                let shown = |socket| format!("{socket} held by {}", agent.shown());
-                sockets.into_iter().map(shown).collect::<Vec<_>>()
-            })
-            .collect();
+        let foreign = |uid: u32| !self.subject.is_agent(uid);
+        let mut found = Vec::new();
+        for agent in &agents {
+            match sockets::of_others(agent, foreign) {
+                Ok(held) => {
+                    let shown = |socket| format!("{socket} held by {}", agent.shown());
+                    found.extend(held.into_iter().map(shown));
+                }
+                Err(why) => return (Status::CouldNotTell, why),
+            }
+        }
         let good = format!("looked at {} processes of agents", agents.len());
-        none_of(&found, good, "there is a")
+        let judged = none_of(&found, good, "there is a");
+        let seen = match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+            Ok(ours) => look(
+                self.as_agent().stdin(Stdio::from(OwnedFd::from(ours))),
+                |process| sockets::of_others(process, foreign).is_ok_and(|held| !held.is_empty()),
+            ),
+            Err(error) => Err(error.to_string()),
+        };
+        beside(
+            judged,
+            seen,
+            "a socket of root's in the hands of a process of ours",
+        )
+    }
+
+    /// A process of ours as the agent, without `no_new_privs`.
+    fn as_agent(&self) -> Command {
+        let agent = self.subject.agent;
+        let mut command = sleeping();
+        command.uid(agent.uid).gid(agent.gid);
+        command
     }
 
     /// Processes of agents, but for our own parts; `None` where there are none.
@@ -144,6 +280,52 @@ impl Run<'_> {
     /// What runs as the gate's user; `None` where nothing does.
     fn gate_processes(&self) -> Option<Vec<Process>> {
         some_of(|process| process.uid == self.subject.gate.uid)
+    }
+}
+
+/// How long a process of ours has to become what it is started for.
+const BEGINS: Duration = Duration::from_secs(10);
+
+fn sleeping() -> Command {
+    let mut command = Marked::program("sleep");
+    command.arg("60");
+    command
+}
+
+fn gains(process: &Process) -> bool {
+    process.no_new_privileges() == Some(false)
+}
+
+/// Whether the same look sees what it is for in a process of ours.
+fn look(command: &mut Command, sees: impl Fn(&Process) -> bool) -> Result<bool, String> {
+    let child = Marked::begin(command).map_err(|error| error.to_string())?;
+    let deadline = Instant::now() + BEGINS;
+    loop {
+        if child.seen().is_some_and(|process| sees(&process)) {
+            return Ok(true);
+        }
+        if Instant::now() > deadline {
+            return Ok(false);
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// What was not seen is not there only where the same look sees `what`. What was seen needs no control.
+fn beside((status, saw): Judged, seen: Result<bool, String>, what: &str) -> Judged {
+    if status != Status::Holds {
+        return (status, saw);
+    }
+    match seen {
+        Ok(true) => (status, format!("{saw}; control: {what} was seen")),
+        Ok(false) => (
+            Status::CouldNotTell,
+            format!("{saw}; but {what} was not seen either"),
+        ),
+        Err(why) => (
+            Status::CouldNotTell,
+            format!("{saw}; but there was no control: {why}"),
+        ),
     }
 }
 
@@ -169,4 +351,22 @@ fn groups(uid: u32) -> Judged {
     let found = attempt::groups_as_good_as_root(uid);
     let good = format!("uid {uid} is in no such group; control: root is");
     none_of(&found, good, &format!("uid {uid} is in"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_sees_nothing_of_its_own_holds_nothing() {
+        let holds = || (Status::Holds, "none".to_owned());
+        let of = |judged, seen| beside(judged, seen, "ours").0;
+        assert_eq!(of(holds(), Ok(true)), Status::Holds);
+        assert_eq!(of(holds(), Ok(false)), Status::CouldNotTell);
+        assert_eq!(of(holds(), Err("no".to_owned())), Status::CouldNotTell);
+        let broken = || (Status::Broken, "one".to_owned());
+        assert_eq!(of(broken(), Ok(false)), Status::Broken);
+        assert_eq!(look(&mut sleeping(), |_| true), Ok(true));
+        assert!(look(&mut Marked::program("no-such-program-as-this"), |_| true).is_err());
+    }
 }
