@@ -8,6 +8,7 @@ mod name_service;
 mod namespace;
 mod network;
 mod processes;
+mod scratch;
 
 use std::time::Instant;
 
@@ -86,7 +87,12 @@ fn attempt(task: &Task) -> Report {
         Kind::Later => later::later(),
         Kind::NameService => name_service::ask(task),
         Kind::Able => able::able(task),
-        Kind::GateListed | Kind::GateUnlisted | Kind::GateHeaders => local::gate_request(task),
+        Kind::OlderFlow | Kind::Reload | Kind::Forwarded => scratch::run(task),
+        Kind::GateListed
+        | Kind::GateUnlisted
+        | Kind::GateHeaders
+        | Kind::GateMethod
+        | Kind::GateError => local::gate_request(task),
         Kind::Neighbour
         | Kind::Counted
         | Kind::ProcessEnvironment
@@ -96,6 +102,7 @@ fn attempt(task: &Task) -> Report {
         | Kind::SetUserId
         | Kind::CoreDump
         | Kind::InheritedSocket
+        | Kind::BootOrder
         | Kind::GateNeighbour => Report::new(Outcome::Unable, "this is not for a process to try"),
     }
 }

@@ -37,6 +37,11 @@ pub fn unfold(proofs: &[Proof], subject: &Subject) -> Vec<Case> {
                 .map(|uid| Some(Identity::of(uid)))
                 .collect(),
             Who::EveryAccount => subject.every_account().into_iter().map(Some).collect(),
+            Who::Excepted => match subject.excepted_users() {
+                // One case says that there is none.
+                none if none.is_empty() => vec![Some(subject.agent)],
+                some => some,
+            },
             Who::Stranger => vec![Some(subject.stranger)],
             Who::Gate => vec![Some(subject.gate)],
             Who::Root => vec![None],

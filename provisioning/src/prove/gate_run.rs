@@ -15,6 +15,9 @@ use crate::instance::Instance;
 /// Where the peer listens for what the gate forwards.
 pub const PORT: u16 = 80;
 const HOST: &str = "prove.portcullis.test";
+/// A place that the policy lists and where nobody listens.
+const DOWN: &str = "prove-down.portcullis.test";
+const DOWN_PORT: u16 = 81;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An open run. Dropping it closes it.
@@ -37,7 +40,9 @@ impl GateRun {
         let id = format!("prove-{}", std::process::id());
         let policy = format!(
             "version = 1\n\n[[service]]\nid = \"prove\"\nkind = \"http\"\nhost = \"{HOST}\"\nscheme = \"http\"\n\
-             port = {PORT}\naddress = \"{at}:{PORT}\"\nallow = [\"GET /**\"]\nwhy = \"portcullis prove\"\n"
+             port = {PORT}\naddress = \"{at}:{PORT}\"\nallow = [\"* /**\"]\nwhy = \"portcullis prove\"\n\n\
+             [[service]]\nid = \"prove-down\"\nkind = \"http\"\nhost = \"{DOWN}\"\nscheme = \"http\"\n\
+             port = {DOWN_PORT}\naddress = \"{at}:{DOWN_PORT}\"\nallow = [\"GET /**\"]\nwhy = \"portcullis prove\"\n"
         );
         let body = json!({
             "grant": {"company": "local", "agent": "prove", "ticket": null, "run": id, "profile": "default"},
@@ -78,15 +83,27 @@ impl GateRun {
         format!("http://{HOST}/{path}")
     }
 
+    /// The URL of a listed place that is down.
+    #[must_use]
+    pub fn down(&self, path: &str) -> String {
+        format!("http://{DOWN}:{DOWN_PORT}/{path}")
+    }
+
     /// A request through the run's socket.
     #[must_use]
     pub fn request(&self, url: &str, headers: &[String]) -> Task {
+        self.request_by("GET", url, headers)
+    }
+
+    /// The same by another method.
+    #[must_use]
+    pub fn request_by(&self, method: &str, url: &str, headers: &[String]) -> Task {
         let authority = url
             .trim_start_matches("http://")
             .split('/')
             .next()
             .unwrap_or_default();
-        let mut names = vec![format!("GET {url}"), format!("Host: {authority}")];
+        let mut names = vec![format!("{method} {url}"), format!("Host: {authority}")];
         names.extend(headers.iter().cloned());
         Task {
             paths: vec![self.socket.clone()],

@@ -68,6 +68,14 @@ words! {
         Neighbour = "neighbour",
         /// A connection is closed, and the peer hears the end of it.
         Finish = "finish",
+        /// A flow that is older than the rules, in a world of its own into which they are loaded.
+        OlderFlow = "older-flow",
+        /// Sending while the rules are replaced, likewise.
+        Reload = "reload",
+        /// A container behind this machine, likewise.
+        Forwarded = "forwarded",
+        /// What systemd starts, and after what.
+        BootOrder = "boot-order",
         /// TCP to a service on this machine's loopback.
         LoopbackTcp = "loopback-tcp",
         /// A datagram to one.
@@ -132,6 +140,10 @@ words! {
         Able = "able",
         /// A request through the gate with credentials of the client's own.
         GateHeaders = "gate-headers",
+        /// A request through the gate by a method that is none for a credentialed place.
+        GateMethod = "gate-method",
+        /// A request through the gate to a place that is down: the gate's own page.
+        GateError = "gate-error",
         /// A request through the gate to a place that the policy does not list.
         GateUnlisted = "gate-unlisted",
         /// A request through the gate to a place that the policy lists.
@@ -148,6 +160,8 @@ words! {
         EveryAgent = "every-agent",
         /// The agent, and every account that the boundary's configuration calls an agent.
         EveryAccount = "every-account",
+        /// Every user of an exception, to a place that none of its exceptions names.
+        Excepted = "excepted",
         /// A user that nothing names.
         Stranger = "stranger",
         /// The gate's own user.
@@ -294,7 +308,10 @@ impl Kind {
     /// Whether it needs `names`.
     #[must_use]
     pub fn has_names(self) -> bool {
-        matches!(self, Self::Environment | Self::NameService)
+        matches!(
+            self,
+            Self::Environment | Self::NameService | Self::GateMethod
+        )
     }
 
     /// Whether yes and no are both said here, by this machine itself: silence is neither.
@@ -310,7 +327,15 @@ impl Kind {
                 | Self::GateListed
                 | Self::GateUnlisted
                 | Self::GateHeaders
+                | Self::GateMethod
+                | Self::GateError
         )
+    }
+
+    /// Whether it needs `headers`.
+    #[must_use]
+    pub fn has_headers(self) -> bool {
+        matches!(self, Self::GateHeaders | Self::GateError)
     }
 
     /// Whether it needs `paths`.

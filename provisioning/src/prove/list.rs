@@ -56,11 +56,22 @@ pub struct Redundant {
     pub reason: String,
 }
 
+/// A case that no proof tries on a machine that is at work, and the test that shows it instead.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Elsewhere {
+    /// `CRD-12`.
+    pub case: String,
+    /// `path/of/file.rs::name_of_the_test`.
+    pub test: String,
+    pub reason: String,
+}
+
 /// A whole file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct List {
     pub proofs: Vec<Proof>,
     pub redundant: Vec<Redundant>,
+    pub elsewhere: Vec<Elsewhere>,
     /// Whether the file adds to the built-in list instead of replacing it.
     pub extends: bool,
 }
@@ -97,6 +108,7 @@ impl List {
             .retain(|old| !own.proofs.iter().any(|new| new.id == old.id));
         whole.proofs.extend(own.proofs);
         whole.redundant.extend(own.redundant);
+        whole.elsewhere.extend(own.elsewhere);
         Ok(whole)
     }
 }

@@ -9,7 +9,7 @@
 //! to the peer's process and goes with it, wire and routes included; that process ends when its standard input does, so
 //! that nothing is left however this program ends.
 
-mod frames;
+pub(super) mod frames;
 mod serve;
 mod wire;
 

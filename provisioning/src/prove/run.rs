@@ -1,5 +1,6 @@
 //! A whole run by root: attempts side by side, each beside its control, judged by what the outside peer saw.
 
+mod boot;
 mod gate;
 mod local;
 mod loopback;
@@ -18,7 +19,7 @@ use nftables::counters::Counters;
 
 use super::case::{self, Case};
 use super::gate_run::GateRun;
-use super::kind::{Kind, Must};
+use super::kind::{Kind, Must, Who};
 use super::list::List;
 use super::peer::{Peer, PeerError};
 use super::six;
@@ -69,7 +70,11 @@ impl<'a> Run<'a> {
         let wants_gate = cases.iter().any(|case| {
             matches!(
                 case.proof.kind,
-                Kind::GateListed | Kind::GateUnlisted | Kind::GateHeaders
+                Kind::GateListed
+                    | Kind::GateUnlisted
+                    | Kind::GateHeaders
+                    | Kind::GateMethod
+                    | Kind::GateError
             )
         });
         let gate_run = match &subject.instance {
@@ -173,6 +178,9 @@ impl<'a> Run<'a> {
         {
             return without_six(why);
         }
+        if case.proof.who == Who::Excepted && self.subject.excepted.is_empty() {
+            return local::not_applicable("no exception is configured");
+        }
         match kind {
             Kind::Tcp
             | Kind::FastOpen
@@ -196,6 +204,10 @@ impl<'a> Run<'a> {
             Kind::GateListed => self.listed(case),
             Kind::GateUnlisted => self.unlisted(case),
             Kind::GateHeaders => self.headers(case),
+            Kind::GateMethod => self.methods(case),
+            Kind::GateError => self.error_page(case),
+            Kind::OlderFlow | Kind::Reload | Kind::Forwarded => self.in_scratch(case),
+            Kind::BootOrder => self.boot_order(),
             Kind::ConnectPath | Kind::FileReadable | Kind::FileWritable => self.paths(case),
             Kind::ControlSocket => self.control_socket(case),
             Kind::Netlink => self.netlink(case),
@@ -304,6 +316,8 @@ fn needs_gate(kind: Kind) -> bool {
         Kind::GateListed
             | Kind::GateUnlisted
             | Kind::GateHeaders
+            | Kind::GateMethod
+            | Kind::GateError
             | Kind::ControlSocket
             | Kind::ProcessMemory
             | Kind::GateNeighbour

@@ -101,11 +101,11 @@ fn is_gone(error: &io::Error) -> bool {
 mod tests {
     use super::*;
     use std::net::UdpSocket;
-    use std::os::fd::OwnedFd;
+    use std::os::fd::{AsRawFd as _, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::process::Stdio;
 
-    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockType, bind, socket};
 
     use crate::prove::process::Marked;
 
@@ -136,10 +136,12 @@ mod tests {
         let mut sockets: Vec<(&str, OwnedFd)> = vec![
             ("udp", UdpSocket::bind("127.0.0.1:0").unwrap().into()),
             ("udp6", UdpSocket::bind("[::1]:0").unwrap().into()),
-            (
-                "netlink",
-                open(AddressFamily::Netlink, SockType::Raw).unwrap(),
-            ),
+            ("netlink", {
+                // The kernel lists those that have an address.
+                let socket = open(AddressFamily::Netlink, SockType::Raw).unwrap();
+                bind(socket.as_raw_fd(), &NetlinkAddr::new(0, 0)).unwrap();
+                socket
+            }),
         ];
         for (name, family, kind) in [
             ("packet", AddressFamily::Packet, SockType::Raw),

@@ -1,5 +1,6 @@
 //! What is put to the proof: the boundary that is configured here, the users it names, and the instance around it.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use nftables::accounts::{Accounts, AccountsError, UidRange};
@@ -47,6 +48,38 @@ pub struct Subject {
     pub accounts: Accounts,
     pub instance: Option<Instance>,
     pub by_systemd: bool,
+    /// The boundary's configuration.
+    pub file: PathBuf,
+    /// Exceptions that stand now.
+    pub excepted: Vec<Excepted>,
+}
+
+/// A user who may reach one place that nobody else may.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Excepted {
+    pub uid: u32,
+    pub address: IpAddr,
+    pub prefix: u8,
+    pub port: u16,
+}
+
+impl Excepted {
+    /// Whether it names that place.
+    #[must_use]
+    pub fn opens(&self, uid: u32, address: IpAddr, port: u16) -> bool {
+        let within = match (self.address, address) {
+            (IpAddr::V4(own), IpAddr::V4(other)) => {
+                let kept = 32_u32.saturating_sub(self.prefix.into());
+                (own.to_bits() ^ other.to_bits()).checked_shr(kept) == Some(0) || kept == 32
+            }
+            (IpAddr::V6(own), IpAddr::V6(other)) => {
+                let kept = 128_u32.saturating_sub(self.prefix.into());
+                (own.to_bits() ^ other.to_bits()).checked_shr(kept) == Some(0) || kept == 128
+            }
+            _ => false,
+        };
+        self.uid == uid && self.port == port && within
+    }
 }
 
 /// Flows that are led to the gate although they were meant for others.
@@ -106,6 +139,22 @@ impl Subject {
             User::Uid(uid) => Some(*uid),
             User::Name(name) => accounts.uid_of(name),
         };
+        let now = jiff::Timestamp::now();
+        let standing = config.exceptions.iter().map(|exception| &exception.value);
+        let excepted = standing
+            .filter(|exception| exception.expires > now)
+            .filter_map(|exception| {
+                let uid = uid_of(&exception.user)?;
+                // Whom nothing shuts an exception does not let out.
+                let shut = ranges.is_empty() || ranges.iter().any(|range| range.contains(uid));
+                (shut && uid != gate).then_some(Excepted {
+                    uid,
+                    address: exception.address,
+                    prefix: exception.prefix,
+                    port: exception.port,
+                })
+            })
+            .collect();
         let reserves = config.reserves.iter();
         let reserves: Vec<u32> = reserves.filter_map(|user| uid_of(&user.value)).collect();
         let listed = config.agents.iter().filter_map(|entry| match &entry.value {
@@ -152,6 +201,8 @@ impl Subject {
             stranger: Identity::of(stranger),
             accounts,
             by_systemd: Site::host_has_systemd(),
+            file: file.to_owned(),
+            excepted,
             instance,
         })
     }
@@ -179,6 +230,16 @@ impl Subject {
             .chain(others)
             .copied()
             .collect()
+    }
+
+    /// Each user of an exception once; `None` is root.
+    #[must_use]
+    pub fn excepted_users(&self) -> Vec<Option<Identity>> {
+        let mut uids: Vec<u32> = self.excepted.iter().map(|excepted| excepted.uid).collect();
+        uids.sort_unstable();
+        uids.dedup();
+        let identity = |uid| (uid != 0).then(|| Identity::of(uid));
+        uids.into_iter().map(identity).collect()
     }
 
     /// Whether only a run's processes have this uid.
@@ -305,6 +366,35 @@ mod tests {
         assert_eq!(choose_agent(&[range(5, 5), range(1000, 2000)], 1), 1500);
         assert_eq!(choose_agent(&[range(7, 7)], 1), 7);
         assert_ne!(choose_agent(&[], 1000), 1000);
+    }
+
+    #[test]
+    fn an_exception_opens_its_place_and_no_other() {
+        let of = |address: &str, prefix| Excepted {
+            uid: 7,
+            address: address.parse().unwrap(),
+            prefix,
+            port: 443,
+        };
+        let opens = |exception: &Excepted, uid, address: &str, port| {
+            exception.opens(uid, address.parse().unwrap(), port)
+        };
+        let host = of("192.0.2.9", 32);
+        assert!(opens(&host, 7, "192.0.2.9", 443));
+        for (uid, address, port) in [
+            (8, "192.0.2.9", 443),
+            (7, "192.0.2.8", 443),
+            (7, "192.0.2.9", 80),
+            (7, "2001:db8::9", 443),
+        ] {
+            assert!(!opens(&host, uid, address, port), "{uid} {address} {port}");
+        }
+        assert!(opens(&of("192.0.2.0", 24), 7, "192.0.2.200", 443));
+        assert!(!opens(&of("192.0.2.0", 24), 7, "192.0.3.200", 443));
+        assert!(opens(&of("0.0.0.0", 0), 7, "203.0.113.1", 443));
+        assert!(opens(&of("2001:db8::", 32), 7, "2001:db8:5::1", 443));
+        assert!(!opens(&of("2001:db8::", 32), 7, "2001:db9:5::1", 443));
+        assert!(opens(&of("::", 0), 7, "2001:db9:5::1", 443));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn assert_code(finished: &Finished, code: i32) {
     assert_eq!(finished.code(), code, "{odd:#?} {}", finished.stderr);
 }
 
-/// Attack: CRD-21, CRD-22, CRD-23
+/// Attack: CRD-11, CRD-16, CRD-21, CRD-22, CRD-23
 #[test]
 fn an_instance_proves_itself_also_while_its_gate_is_dead_and_from_inside_a_run() {
     let instance = Instance::up();
@@ -51,9 +51,14 @@ fn an_instance_proves_itself_also_while_its_gate_is_dead_and_from_inside_a_run()
         "KRN-01/ipv6/443",
         "KRN-24-stranger/ipv4/gate-down",
         "KRN-01/ipv4/443/gate-down",
+        "KRN-07",
+        "KRN-08",
+        "KRN-26",
         "CRD-01",
         "CRD-02",
         "CRD-03",
+        "CRD-11",
+        "CRD-16",
         "CRD-21-processes",
         "CRD-22",
         "CRD-23",

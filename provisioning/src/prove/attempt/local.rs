@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use nix::unistd::{Group, Uid, User, getgid, getgroups, setuid};
 
 use crate::process::SEARCH_PATH;
+use crate::prove::kind::Kind;
 use crate::prove::task::{Outcome, Report, Task};
 use crate::prove::verdict;
 
@@ -209,10 +210,10 @@ pub(super) fn control_socket(task: &Task) -> Report {
 
 /// One request through the gate: `names[0]` is the request line's method and target, the rest are fields.
 pub(super) fn gate_request(task: &Task) -> Report {
-    let (Some(path), Some((line, fields))) = (task.paths.first(), task.names.split_first()) else {
+    let (Some(path), Some((asked, fields))) = (task.paths.first(), task.names.split_first()) else {
         return Report::new(Outcome::Unable, "the attempt names no socket");
     };
-    let mut request = format!("{line} HTTP/1.1\r\n");
+    let mut request = format!("{asked} HTTP/1.1\r\n");
     for field in fields {
         request.push_str(&format!("{field}\r\n"));
     }
@@ -227,12 +228,32 @@ pub(super) fn gate_request(task: &Task) -> Report {
             } else {
                 Outcome::Refused
             };
+            let mut found = vec![code.to_owned()];
+            if task.kind == Kind::GateError {
+                found.extend(repeated(&answer, asked, fields));
+            }
             Report {
-                found: vec![code.to_owned()],
+                found,
                 ..Report::new(outcome, line)
             }
         }
     }
+}
+
+/// What of a request stands in its answer: parts of the target behind its host, and values of fields other than Host.
+fn repeated(answer: &str, line: &str, fields: &[String]) -> Vec<String> {
+    let target = line.splitn(5, '/').skip(3);
+    let parts = target.flat_map(|rest| rest.split(['/', '?', '&', '=']));
+    let values = fields
+        .iter()
+        .filter_map(|field| field.split_once(':'))
+        .filter(|(name, _)| !name.eq_ignore_ascii_case("host"))
+        .map(|(_, value)| value.trim());
+    parts
+        .chain(values)
+        .filter(|part| !part.is_empty() && answer.contains(part))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn ask(path: &Path, request: &str, patience_ms: u64) -> io::Result<String> {

@@ -4,10 +4,10 @@ use nftables::diagnostics::Diagnostics;
 use nftables::reader::{Reader, Value, nearest};
 use toml::de::DeTable;
 
-use super::{List, Proof, Redundant};
+use super::{Elsewhere, List, Proof, Redundant};
 use crate::prove::kind::{Families, Kind, Must, Service, Who, Word};
 
-const KEYS: &[&str] = &["version", "extends", "proof", "redundant"];
+const KEYS: &[&str] = &["version", "extends", "proof", "elsewhere", "redundant"];
 const PROOF_KEYS: &[&str] = &[
     "id",
     "must",
@@ -24,6 +24,7 @@ const PROOF_KEYS: &[&str] = &[
     "without_gate",
     "reason",
 ];
+const ELSEWHERE_KEYS: &[&str] = &["case", "test", "reason"];
 const REDUNDANT_KEYS: &[&str] = &["rule", "scope", "reason"];
 const ID_HINT: &str = "a short name without blanks, unique in the list: \"KRN-01\", \"OWN-backup\"";
 const REASON_HINT: &str = "say in a sentence why this must hold";
@@ -49,6 +50,11 @@ fn whole(reader: &mut Reader<'_>, table: &DeTable<'_>) -> List {
             }
             list.proofs.push(proof);
         }
+    }
+    for (entry, table, name) in reader.tables(table, "", "elsewhere") {
+        let line = reader.line(&entry.span());
+        list.elsewhere
+            .extend(elsewhere(reader, table, &format!("{name}."), line));
     }
     for (entry, table, name) in reader.tables(table, "", "redundant") {
         let line = reader.line(&entry.span());
@@ -216,7 +222,7 @@ fn fits(reader: &mut Reader<'_>, proof: &Proof, prefix: &str, line: usize, table
         ("names", proof.kind.has_names(), proof.names.is_empty()),
         (
             "headers",
-            proof.kind == Kind::GateHeaders,
+            proof.kind.has_headers(),
             proof.headers.is_empty(),
         ),
     ];
@@ -265,6 +271,30 @@ fn fits(reader: &mut Reader<'_>, proof: &Proof, prefix: &str, line: usize, table
         let text = "the gate may do what others may not";
         reader.problem(value, &format!("{prefix}as"), text, hint);
     }
+}
+
+fn elsewhere(
+    reader: &mut Reader<'_>,
+    table: &DeTable<'_>,
+    prefix: &str,
+    line: usize,
+) -> Option<Elsewhere> {
+    reader.known(table, prefix, ELSEWHERE_KEYS);
+    let at = (prefix, line);
+    let case = text(reader, table, at, "case", "\"CRD-12\"");
+    let test = text(
+        reader,
+        table,
+        at,
+        "test",
+        "\"path/of/file.rs::name_of_the_test\"",
+    );
+    let reason = text(reader, table, at, "reason", "say why no proof tries it");
+    Some(Elsewhere {
+        case: case?.to_owned(),
+        test: test?.to_owned(),
+        reason: reason?.to_owned(),
+    })
 }
 
 fn redundant(

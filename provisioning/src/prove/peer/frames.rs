@@ -11,14 +11,14 @@ const UDP_LITE: u8 = 136;
 
 /// What a packet is to us.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Seen {
+pub(in crate::prove) enum Seen {
     /// A neighbour advertisement of that address.
     Advertisement(IpAddr),
     Arrival(Arrival),
 }
 
 /// `None` for what is no IP, or part of how two kernels find each other.
-pub(super) fn read(packet: &[u8]) -> Option<Seen> {
+pub(in crate::prove) fn read(packet: &[u8]) -> Option<Seen> {
     match packet.first()? >> 4 {
         4 => four(packet),
         6 => six(packet),

@@ -6,9 +6,9 @@ use super::Run;
 use super::local::not_applicable;
 use crate::prove::case::Case;
 use crate::prove::gate_run::{GateRun, PORT};
-use crate::prove::kind::Must;
+use crate::prove::kind::{Kind, Must};
 use crate::prove::spawn;
-use crate::prove::task::{Outcome, Report};
+use crate::prove::task::{Outcome, Report, Task};
 use crate::prove::verdict::{self, Control, Judged, Status};
 
 impl Run<'_> {
@@ -72,6 +72,76 @@ impl Run<'_> {
         let arrived = self.peer.arrived(address);
         let control = self.listed_control(run, case);
         verdict::at_peer(&report, arrived, Some(&control), None, false)
+    }
+
+    /// Each method alone, to a place that the policy lists for all of them.
+    pub(super) fn methods(&self, case: &Case) -> Judged {
+        let run = match self.open_run() {
+            Ok(run) => run,
+            Err(judged) => return judged,
+        };
+        let control = self.listed_control(run, case);
+        let mut held = Vec::new();
+        for method in &case.proof.names {
+            let mark = format!("{}-{method}", case.id.replace('/', "-"));
+            let report =
+                spawn::attempt(case.identity, &run.request_by(method, &run.url(&mark), &[]));
+            if self.head(run, &report, &mark).is_some() {
+                return (Status::Broken, format!("{method} reached the outside peer"));
+            }
+            let (status, saw) = verdict::granted(&report, case.proof.must, Some(&control));
+            if status != Status::Holds {
+                return (status, format!("{method}: {saw}"));
+            }
+            held.push(format!("{method}: {saw}"));
+        }
+        (Status::Holds, held.join("; "))
+    }
+
+    /// The gate's own page where a place is down. The same request to a place that is up shows what it would have had to tell.
+    pub(super) fn error_page(&self, case: &Case) -> Judged {
+        let run = match self.open_run() {
+            Ok(run) => run,
+            Err(judged) => return judged,
+        };
+        let mark = format!("{}-path", case.id.replace('/', "-"));
+        let path = format!("{mark}?{mark}-query=1");
+        let asked = |url: &str| Task {
+            kind: Kind::GateError,
+            ..run.request(url, &case.proof.headers)
+        };
+        let report = spawn::attempt(case.identity, &asked(&run.down(&path)));
+        let told = report.found.first().map_or("", String::as_str);
+        if !told.starts_with('5') {
+            let text = format!(
+                "no answer of a gate whose upstream is down: {}",
+                report.words()
+            );
+            return (Status::CouldNotTell, text);
+        }
+        let repeated = report.found.get(1..).unwrap_or_default();
+        if !repeated.is_empty() {
+            return verdict::none_of(repeated, "", "the gate's page repeats");
+        }
+        let up = spawn::attempt(
+            case.identity,
+            &run.request(&run.url(&path), &case.proof.headers),
+        );
+        let head = self.head(run, &up, &mark).unwrap_or_default();
+        let value = |header: &String| {
+            header
+                .split_once(':')
+                .is_some_and(|(_, value)| head.contains(value.trim()))
+        };
+        let control = Control::new(
+            head.contains(&mark) && case.proof.headers.iter().all(value),
+            "all of it arrived at a listed place that is up",
+        );
+        let refused = Report::new(
+            Outcome::Refused,
+            format!("{told}, and nothing of the request"),
+        );
+        verdict::granted(&refused, Must::Fail, Some(&control))
     }
 
     pub(super) fn headers(&self, case: &Case) -> Judged {

@@ -90,6 +90,27 @@ impl Run<'_> {
         self.beside_root(case, &task, &task)
     }
 
+    /// In a world of its own, with the rules that are configured here.
+    pub(super) fn in_scratch(&self, case: &Case) -> Judged {
+        let subject = self.subject;
+        let task = Task {
+            paths: vec![subject.file.clone()],
+            names: vec![subject.gate.uid.to_string()],
+            number: subject.agent.uid,
+            ..self.task(case)
+        };
+        let report = spawn::attempt_without_rules(None, &task);
+        if report.outcome == Outcome::Absent {
+            return not_applicable(&report.detail);
+        }
+        let words = match case.proof.kind {
+            Kind::Reload => "the same sender was heard once the rules were gone",
+            _ => "the same was heard before the rules were loaded",
+        };
+        // Where it was not, the attempt says that it could not be made.
+        verdict::granted(&report, case.proof.must, Some(&Control::new(true, words)))
+    }
+
     pub(super) fn netlink(&self, case: &Case) -> Judged {
         let task = Task {
             names: vec![self.subject.table.clone()],

@@ -25,6 +25,18 @@ impl Run<'_> {
             Ok(target) => target,
             Err(error) => return (Status::CouldNotTell, error.to_string()),
         };
+        let uid = case.identity.map_or(0, |identity| identity.uid);
+        let exceptions = &self.subject.excepted;
+        if case.proof.who == Who::Excepted
+            && exceptions
+                .iter()
+                .any(|exception| exception.opens(uid, address, case.port))
+        {
+            return (
+                Status::NotApplicable,
+                "an exception names this very place".to_owned(),
+            );
+        }
         let seen = |peer: &Self| {
             let of = |address: IpAddr| peer.peer.arrived(address);
             of(address) + source.map_or(0, of)
