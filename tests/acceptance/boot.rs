@@ -191,6 +191,7 @@ fn assert_hardened(machine: &mut Machine) {
     assert!(unhardened > 9.0, "{unhardened}");
 }
 
+/// Attack: KRN-33
 #[test]
 fn without_the_boundary_the_same_packets_leave_and_what_requires_it_stays_down() {
     let mut machine = boot(&["module_blacklist=nf_tables"]);
@@ -230,6 +231,7 @@ fn assert_console_says(machine: &Machine, why: &str) {
     }
 }
 
+/// Attack: KRN-33
 #[test]
 fn a_broken_boundary_keeps_everything_down_and_once_repaired_it_is_restarted_without_a_gap() {
     let config = "/etc/portcullis/boundary.toml";

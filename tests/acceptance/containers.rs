@@ -258,6 +258,7 @@ fn each_run_reaches_the_gate_as_a_host_id_of_its_own_and_nothing_else() {
     );
 }
 
+/// Attack: KRN-10
 #[test]
 fn every_namespace_is_the_runs_own_and_nothing_is_inherited() {
     let bench = Bench::new();

@@ -3,7 +3,7 @@
 use tests::command::Program;
 use tests::wait;
 
-use super::lab::{AGENT, Attempt, GATE, HOST6, Lab, OTHER_AGENT, PEER4, PEER6, SUBORDINATE};
+use super::lab::{AGENT, Attempt, GATE, HOST4, HOST6, Lab, OTHER_AGENT, PEER4, PEER6, SUBORDINATE};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 
@@ -48,16 +48,19 @@ fn all_shut(attempts: &[&[&str]]) {
     }
 }
 
+/// Attack: KRN-01
 #[test]
 fn krn_01_direct_tcp_over_ipv4() {
     all_shut(&[&["tcp", PEER4, "443"], &["tcp", PEER4, "7"]]);
 }
 
+/// Attack: KRN-02
 #[test]
 fn krn_02_direct_tcp_over_ipv6() {
     all_shut(&[&["tcp", PEER6, "443"], &["tcp", PEER6, "7"]]);
 }
 
+/// Attack: KRN-03
 #[test]
 fn krn_03_quic_and_arbitrary_udp() {
     all_shut(&[
@@ -68,6 +71,7 @@ fn krn_03_quic_and_arbitrary_udp() {
     ]);
 }
 
+/// Attack: KRN-04
 #[test]
 fn krn_04_dns_straight_to_an_outside_resolver() {
     all_shut(&[
@@ -78,6 +82,47 @@ fn krn_04_dns_straight_to_an_outside_resolver() {
         &["tcp", PEER4, "853"],
         &["tcp", PEER6, "853"],
     ]);
+}
+
+/// Milliseconds, counted instead of timed: whoever hears a refusal sends the one packet, and whoever does not sends it again
+/// and again. Loopback, where the refusal itself travels over what is limited, is no exception.
+#[test]
+fn a_refused_dial_is_one_packet() {
+    for scope in SCOPES {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let dialled = |address: &str| {
+            let before = lab.refused(AGENT);
+            let attempt = lab.attempt(AGENT, &["tcp", address, "443"]);
+            (attempt, lab.refused(AGENT) - before)
+        };
+        for address in [PEER4, PEER6, HOST4, HOST6, "127.0.0.1", "::1"] {
+            let (attempt, packets) = dialled(address);
+            let errno = attempt.errno.as_deref();
+            assert_eq!(errno, Some("ECONNREFUSED"), "{scope} {address}");
+            assert_eq!(packets, 1, "{scope} {address}: {attempt:?}");
+        }
+        // Control: without the rules that tell, the same dial is sent again.
+        for told in ["TCP callers hear it at once", "others hear it at once"] {
+            let listed = lab.nft(&["-a", "list", "chain", "inet", "portcullis-lab", "refuse"]);
+            let listed = listed.ok().stdout;
+            let comment = format!("comment \"{told}\"");
+            let rule = listed.lines().find(|line| line.contains(&comment));
+            let handle = rule.unwrap().rsplit(' ').next().unwrap();
+            let words = [
+                "delete",
+                "rule",
+                "inet",
+                "portcullis-lab",
+                "refuse",
+                "handle",
+                handle,
+            ];
+            lab.nft(&words).ok();
+        }
+        let (attempt, packets) = dialled(PEER4);
+        assert!(packets > 1, "control: {scope}: {packets}: {attempt:?}");
+    }
 }
 
 #[test]
@@ -94,6 +139,7 @@ fn every_other_kind_of_socket_is_shut() {
     ]);
 }
 
+/// Attack: KRN-02
 #[test]
 fn krn_02_link_local_addresses_with_their_scope() {
     for scope in SCOPES {
@@ -123,6 +169,7 @@ fn krn_02_link_local_addresses_with_their_scope() {
 }
 
 /// An agent may make a network namespace of its own and rule there; it leads nowhere.
+/// Attack: KRN-13
 #[test]
 fn krn_13_user_plus_network_namespace() {
     for scope in SCOPES {
@@ -159,6 +206,7 @@ fn krn_13_user_plus_network_namespace() {
 
 /// Raw and packet sockets take a capability; an ICMP datagram socket is the sysctl's to give, and leads
 /// nowhere even when it is wide open (the control in `every_other_kind_of_socket_is_shut`).
+/// Attack: KRN-15
 #[test]
 fn krn_15_raw_packet_and_icmp_datagram_sockets() {
     for scope in SCOPES {
@@ -221,6 +269,7 @@ fn in_a_guest_root_is_shut_too_raw_sockets_included() {
     );
 }
 
+/// Attack: KRN-11
 #[test]
 fn krn_11_user_namespace_root() {
     for scope in SCOPES {
@@ -297,6 +346,7 @@ fn an_uncovered_subordinate_range_stops_apply_and_verify() {
 
 /// A program with a capability of its file (`ping`) is judged by its caller. One that is another user by its file is
 /// judged as that user: `no_new_privs` keeps it the agent.
+/// Attack: KRN-18
 #[test]
 fn krn_18_helpers_with_file_capabilities_or_another_user() {
     for scope in SCOPES {
@@ -345,6 +395,7 @@ fn krn_18_helpers_with_file_capabilities_or_another_user() {
 }
 
 /// A socket carries the uid of whoever opened it.
+/// Attack: KRN-10
 #[test]
 fn krn_10_a_descriptor_inherited_across_the_drop() {
     for (scope, opener) in [

@@ -65,6 +65,7 @@ fn from_peer(lab: &Lab, words: &[&str]) -> Attempt {
     Attempt::of(&program.args(words).in_netns(&lab.peer).run())
 }
 
+/// Attack: KRN-24
 #[test]
 fn krn_24_squatting_with_handshakes_that_have_no_uid() {
     std::thread::scope(|threads| {
@@ -112,6 +113,7 @@ fn squat(scope: &str, backlog: &str, crowd: &str) {
 }
 
 /// The answer to a Fast Open is sent for a connection that nobody has accepted yet.
+/// Attack: KRN-24
 #[test]
 fn krn_24_squatting_by_fast_open() {
     for scope in SCOPES {

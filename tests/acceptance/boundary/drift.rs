@@ -126,6 +126,7 @@ fn root(lab: &Lab, line: &str) {
     lab.on_host(words).run().ok();
 }
 
+/// Attack: KRN-14
 #[test]
 fn every_kind_of_drift_is_put_back_on_the_kernels_word() {
     thread::scope(|threads| {

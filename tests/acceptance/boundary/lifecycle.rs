@@ -155,6 +155,7 @@ fn without_privilege_it_refuses_and_says_why() {
 
 /// An agent's own tools are refused, also as root of a user namespace of its own. As root they work,
 /// which is what the watcher is for.
+/// Attack: KRN-14
 #[test]
 fn krn_14_flush_the_real_ruleset() {
     let lab = Lab::new("agents");
@@ -347,6 +348,7 @@ fn counters_name_users() {
 
 /// The proxy's account is made anew with another uid: the rules that stand are no longer the ones
 /// that are meant, and the old uid is nobody special once they are.
+/// Attack: KRN-28
 #[test]
 fn krn_28_uid_drift() {
     let lab = Lab::new("guest");
@@ -375,6 +377,7 @@ fn krn_28_uid_drift() {
 
 /// The gate's account is made anew while watcher and gate run, and an agent's gets the uid it had: nothing of whoever has it
 /// now passes, and the gate serves nobody until somebody has applied the new rules.
+/// Attack: KRN-28
 #[test]
 fn krn_28_the_gates_old_uid_is_shut_by_the_watcher_and_the_gate_closes() {
     for scope in ["agents", "guest"] {
@@ -481,6 +484,7 @@ fn krn_28_the_gates_old_uid_is_shut_by_the_watcher_and_the_gate_closes() {
 }
 
 /// In scope `agents` the accounts say who is shut: a gate with an agent's uid is no gate, and the rules stay.
+/// Attack: KRN-28
 #[test]
 fn krn_28_a_gate_with_an_agents_uid_loads_nothing() {
     let lab = Lab::new("agents");

@@ -50,6 +50,7 @@ fn a_dead_gate_is_heard_at_once() {
 }
 
 /// A resolver that may leave would carry what an agent asks it for.
+/// Attack: KRN-05
 #[test]
 fn krn_05_dns_tunnelling_through_a_local_resolver() {
     for scope in SCOPES {
@@ -75,6 +76,7 @@ fn krn_05_dns_tunnelling_through_a_local_resolver() {
     }
 }
 
+/// Attack: KRN-24
 #[test]
 fn krn_24_port_squatting() {
     for scope in SCOPES {

@@ -13,6 +13,7 @@ fn exception(user: &str, destination: &str, protocol: &str, expires: &str) -> St
 
 const LATER: &str = "2999-01-01T00:00:00Z";
 
+/// Attack: KRN-19
 #[test]
 fn an_exception_opens_its_destination_and_no_other() {
     for scope in SCOPES {
@@ -105,6 +106,7 @@ fn an_exception_lapses_by_itself() {
 }
 
 /// The kernel itself ends it: nobody has to watch.
+/// Attack: KRN-19
 #[test]
 fn krn_19_an_exception_lapses_although_nobody_watches() {
     for scope in SCOPES {

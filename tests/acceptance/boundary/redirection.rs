@@ -162,6 +162,7 @@ fn nobody_dials_the_redirect_or_resolver_port_directly() {
 }
 
 /// The squatter rule holds for each port of the gate, by both protocols.
+/// Attack: KRN-24
 #[test]
 fn krn_24_squatting_on_the_redirect_and_resolver_ports() {
     for scope in SCOPES {

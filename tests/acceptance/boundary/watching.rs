@@ -2,7 +2,7 @@
 
 use tests::{binaries, wait};
 
-use super::lab::{AGENT, Lab, MONITOR, PEER4, Running, status};
+use super::lab::{AGENT, Lab, MONITOR, PEER4, PEER6, Running, status};
 
 const TABLE: &str = "portcullis-lab";
 /// A firewall manager's restart: everything goes, its own table comes.
@@ -213,15 +213,19 @@ fn what_was_applied_is_adopted_and_an_edited_file_is_not() {
     assert!(refused(&lab));
 }
 
-/// Twenty applies and as many watchers that come and go: never a gap, never a quarrel.
+/// Ten applies and as many watchers that come and go: never a gap, never a quarrel.
+/// Attack: KRN-08
 #[test]
 fn apply_and_watchers_restart_without_a_gap() {
     let lab = Lab::new("agents");
     lab.shut();
     let before = lab.received();
-    let _spin = lab.start(AGENT, &["spin", PEER4, "443"], "spinning");
+    let mut refused = lab.refused(AGENT);
+    let _spin = lab.start(AGENT, &["spin", PEER4, PEER6, "443"], "spinning");
     for round in 0..10 {
         let watch = Running::start(lab.boundary_program(&["watch"]), "stands");
+        // Each load counts anew: that the agent sends is seen once in every round.
+        wait::until_true("control: the agent sends", || lab.refused(AGENT) > refused);
         let exception = format!(
             "[[exception]]\nuser = \"lab-monitor\"\ndestination = \"203.0.113.1:{}\"\n\
              reason = \"changes the rules\"\nexpires = \"2999-01-01T00:00:00Z\"",
@@ -229,11 +233,20 @@ fn apply_and_watchers_restart_without_a_gap() {
         );
         lab.write_config("agents", &exception);
         lab.shut();
+        refused = 0;
         watch.until("was applied");
         drop(watch);
     }
     lab.boundary(&["verify"]).ok();
     assert_eq!(lab.received(), before);
+    // The same agent, still sending: without the rules all of it arrives.
+    lab.open();
+    for family in ["four", "six"] {
+        let seen = lab.received_by(family);
+        wait::until_true("control: what the agent sends arrives", || {
+            lab.received_by(family) > seen + 10
+        });
+    }
 }
 
 /// An opening that the accounts suggest waits for a decision, which is `apply`.

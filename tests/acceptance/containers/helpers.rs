@@ -75,6 +75,7 @@ fn outside(bench: &Bench, script: &str) -> Vec<String> {
 
 /// The dynamic loader shows what the kernel told a program about itself, unless the program has
 /// gained something by being executed: then it says nothing.
+/// Attack: KRN-18
 #[test]
 fn krn_18_set_user_id_programs_gain_nothing() {
     let bench = Bench::new();
@@ -99,6 +100,7 @@ fn krn_18_set_user_id_programs_gain_nothing() {
     assert!(control.contains("NoNewPrivs:\t0"), "{control}");
 }
 
+/// Attack: KRN-21
 #[test]
 fn krn_21_sockets_of_container_engines() {
     let bench = Bench::new();
@@ -109,6 +111,7 @@ fn krn_21_sockets_of_container_engines() {
     assert_eq!(inside.ok().stdout, "over\n");
 }
 
+/// Attack: KRN-23
 #[test]
 fn krn_23_other_managers_start_nothing() {
     let bench = Bench::new();
@@ -131,6 +134,7 @@ fn krn_23_other_managers_start_nothing() {
     assert_eq!(inside.ok().stdout, format!("wrote {WORK}/control\n"));
 }
 
+/// Attack: KRN-31
 #[test]
 fn krn_31_sudo_su_pkexec_and_dangerous_groups() {
     let bench = Bench::new();
