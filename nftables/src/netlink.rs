@@ -26,6 +26,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 use std::{fmt, io};
 
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::sys::socket::{setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
@@ -178,12 +179,13 @@ fn ask(
     body: &[u8],
     doing: &str,
 ) -> Result<Vec<Vec<u8>>, NetlinkError> {
-    let open = || {
-        let socket = mnl::Socket::new(bus)?;
+    let asking = || {
+        let socket = open(bus)?;
+        socket.bind(0, 0)?;
         set_deadline(&socket, DEADLINE)?;
         Ok(socket)
     };
-    let socket = open().map_err(|error| NetlinkError::new(doing, error))?;
+    let socket = asking().map_err(|error| NetlinkError::new(doing, error))?;
     let message = frames::message(kind, libc::NLM_F_REQUEST | libc::NLM_F_ACK | flags, body);
     socket
         .send(&message)
@@ -220,12 +222,13 @@ impl fmt::Debug for Connection {
 
 impl Connection {
     fn open() -> Result<Self, NetlinkError> {
-        let open = || {
-            let socket = mnl::Socket::new(mnl::Bus::Netfilter)?;
+        let connected = || {
+            let socket = open(mnl::Bus::Netfilter)?;
+            socket.bind(0, 0)?;
             set_deadline(&socket, DEADLINE)?;
             Ok(socket)
         };
-        let socket = open().map_err(|error| NetlinkError::new("opening netlink", error))?;
+        let socket = connected().map_err(|error| NetlinkError::new("opening netlink", error))?;
         Ok(Self {
             socket,
             sequence: 0,
@@ -291,6 +294,16 @@ impl Connection {
     }
 }
 
+/// A socket that no program inherits which another thread starts meanwhile: it would be root's in somebody else's hands. The
+/// library opens them without that.
+fn open(bus: mnl::Bus) -> io::Result<mnl::Socket> {
+    let socket = mnl::Socket::open(bus)?;
+    // SAFETY: the descriptor belongs to `socket`, which outlives this borrow.
+    let descriptor = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
+    fcntl(descriptor, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
+    Ok(socket)
+}
+
 /// The same patience with netlink sockets of other modules.
 pub(crate) fn limit_waiting(socket: &impl AsRawFd) -> io::Result<()> {
     set_deadline(socket, DEADLINE)
@@ -303,4 +316,20 @@ fn set_deadline(socket: &impl AsRawFd, deadline: Duration) -> io::Result<()> {
     let value = TimeVal::new(micros / 1_000_000, micros % 1_000_000);
     setsockopt(&descriptor, sockopt::ReceiveTimeout, &value)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_program_inherits_a_socket_of_ours() {
+        for bus in [mnl::Bus::Netfilter, mnl::Bus::SockDiag] {
+            let socket = open(bus).unwrap();
+            // SAFETY: as above.
+            let descriptor = unsafe { BorrowedFd::borrow_raw(socket.as_raw_fd()) };
+            let flags = fcntl(descriptor, FcntlArg::F_GETFD).unwrap();
+            assert!(FdFlag::from_bits_retain(flags).contains(FdFlag::FD_CLOEXEC));
+        }
+    }
 }

@@ -62,7 +62,7 @@ const DOING: &str = "listening for rule changes";
 impl Monitor {
     pub fn open() -> Result<Self, NetlinkError> {
         let open = || {
-            let rules = mnl::Socket::open(mnl::Bus::Netfilter)?;
+            let rules = super::open(mnl::Bus::Netfilter)?;
             rules.bind(1 << (libc::NFNLGRP_NFTABLES - 1), 0)?;
             let mut routes = Socket::new(NETLINK_ROUTE)?;
             routes.bind(&SocketAddr::new(0, 0))?;
