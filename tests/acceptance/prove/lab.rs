@@ -259,6 +259,26 @@ impl Lab {
         )
     }
 
+    /// The proofs with these ids, as if somebody else were the agent.
+    #[track_caller]
+    pub(super) fn prove_as(&self, uid: u32, ids: &[&str]) -> Proven {
+        let list = self.path("only.toml");
+        std::fs::write(&list, only(ids)).unwrap();
+        let boundary = self.path("boundary.toml").display().to_string();
+        let (uid, list) = (uid.to_string(), list.display().to_string());
+        Proven::of(self.run_words(&[
+            "prove",
+            "--format",
+            "json",
+            "--boundary",
+            &boundary,
+            "--agent",
+            &uid,
+            "--proofs",
+            &list,
+        ]))
+    }
+
     /// By an agent, who has no more than itself, and can gain nothing.
     #[track_caller]
     pub(super) fn alone(&self, uid: u32) -> Proven {

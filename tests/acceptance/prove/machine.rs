@@ -496,6 +496,13 @@ fn older_flows_replacements_containers_and_exceptions_are_tried() {
         }
         let none = held.saw("KRN-19/ipv4/443");
         assert!(none.contains("no exception is configured"), "{none}");
+        if scope == "agents" {
+            // Somebody whom these rules do not shut, by the same attempts.
+            let open = lab.prove_as(lab.agent() + 60, WORLD);
+            for id in ["KRN-07", "KRN-08"] {
+                assert_eq!(open.status(id), "broken", "{}", open.shown());
+            }
+        }
 
         let config = lab.path("boundary.toml");
         let text = fs::read_to_string(&config).unwrap();

@@ -372,3 +372,6 @@ fn listeners(families: usize) -> io::Result<Vec<Socket>> {
     }
     Ok(all)
 }
+
+#[cfg(test)]
+mod tests;
