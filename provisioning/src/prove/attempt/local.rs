@@ -240,6 +240,9 @@ pub(super) fn gate_request(task: &Task) -> Report {
     }
 }
 
+/// A shorter part may stand in any page by chance.
+const TELLING: usize = 8;
+
 /// What of a request stands in its answer: parts of the target behind its host, and values of fields other than Host.
 fn repeated(answer: &str, line: &str, fields: &[String]) -> Vec<String> {
     let target = line.splitn(5, '/').skip(3);
@@ -251,7 +254,7 @@ fn repeated(answer: &str, line: &str, fields: &[String]) -> Vec<String> {
         .map(|(_, value)| value.trim());
     parts
         .chain(values)
-        .filter(|part| !part.is_empty() && answer.contains(part))
+        .filter(|part| part.len() >= TELLING && answer.contains(part))
         .map(str::to_owned)
         .collect()
 }
@@ -439,6 +442,19 @@ pub(super) fn program(words: &[&str], patience: Duration) -> io::Result<Ended> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_page_repeats_of_a_request_is_found() {
+        let fields = ["Host: a-host.test", "X-A: secret-field"].map(str::to_owned);
+        let line = "GET http://a-host.test:81/secret-path?secret-query=1";
+        let of = |page: &str| repeated(page, line, &fields);
+        assert_eq!(of("<p>502 a-host.test 1</p>"), Vec::<String>::new());
+        assert_eq!(of("/secret-path?"), ["secret-path"]);
+        assert_eq!(
+            of("secret-query and secret-field"),
+            ["secret-query", "secret-field"]
+        );
+    }
 
     #[test]
     fn a_placeholder_is_no_credential_and_a_wildcard_is_a_suffix() {
