@@ -103,6 +103,7 @@ fn attempt(task: &Task) -> Report {
         | Kind::CoreDump
         | Kind::InheritedSocket
         | Kind::BootOrder
+        | Kind::GatePlain
         | Kind::GateNeighbour => Report::new(Outcome::Unable, "this is not for a process to try"),
     }
 }

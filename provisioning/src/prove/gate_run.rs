@@ -3,7 +3,7 @@
 use std::io::{self, Read as _, Write as _};
 use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -38,26 +38,7 @@ impl GateRun {
     pub fn open(instance: &Instance, uid: u32, at: IpAddr) -> Result<Self, String> {
         let control = instance.layout.control_socket();
         let id = format!("prove-{}", std::process::id());
-        let policy = format!(
-            "version = 1\n\n[[service]]\nid = \"prove\"\nkind = \"http\"\nhost = \"{HOST}\"\nscheme = \"http\"\n\
-             port = {PORT}\naddress = \"{at}:{PORT}\"\nallow = [\"* /**\"]\nwhy = \"portcullis prove\"\n\n\
-             [[service]]\nid = \"prove-down\"\nkind = \"http\"\nhost = \"{DOWN}\"\nscheme = \"http\"\n\
-             port = {DOWN_PORT}\naddress = \"{at}:{DOWN_PORT}\"\nallow = [\"GET /**\"]\nwhy = \"portcullis prove\"\n"
-        );
-        let body = json!({
-            "grant": {"company": "local", "agent": "prove", "ticket": null, "run": id, "profile": "default"},
-            "epoch": 1,
-            "peer_uids": {"first": uid, "count": 1},
-            "lease_seconds": 300,
-            "policy": policy,
-        });
-        let opened = call(
-            &control,
-            "PUT",
-            &format!("/v1/runs/{id}"),
-            &body.to_string(),
-        )
-        .map_err(|error| format!("the gate's control socket: {error}"))?;
+        let opened = put(&control, &id, uid, &policy(at, ""))?;
         let socket = serde_json::from_str::<Value>(&opened.1)
             .ok()
             .filter(|_| opened.0 == 200)
@@ -75,6 +56,30 @@ impl GateRun {
             id,
             at,
         })
+    }
+
+    /// What the gate says to a second run whose policy differs from this one's by a credential on plain HTTP: status and words.
+    ///
+    /// # Errors
+    /// Why nothing was said.
+    pub fn with_plain_credential(&self, uid: u32) -> Result<(u16, String), String> {
+        let id = format!("{}-plain", self.id);
+        let said = put(
+            &self.control,
+            &id,
+            uid,
+            &policy(self.at, "credential = \"prove\"\n"),
+        )?;
+        if said.0 == 200 {
+            // Its lease ends it otherwise.
+            let _ = call(
+                &self.control,
+                "DELETE",
+                &format!("/v1/runs/{id}?epoch=1"),
+                "",
+            );
+        }
+        Ok(said)
     }
 
     /// The URL of a listed place.
@@ -125,13 +130,31 @@ impl Drop for GateRun {
     }
 }
 
+/// The policy of such a run: two places of plain HTTP, `more` in the first.
+fn policy(at: IpAddr, more: &str) -> String {
+    format!(
+        "version = 1\n\n[[service]]\nid = \"prove\"\nkind = \"http\"\nhost = \"{HOST}\"\nscheme = \"http\"\n{more}\
+         port = {PORT}\naddress = \"{at}:{PORT}\"\nallow = [\"* /**\"]\nwhy = \"portcullis prove\"\n\n\
+         [[service]]\nid = \"prove-down\"\nkind = \"http\"\nhost = \"{DOWN}\"\nscheme = \"http\"\n\
+         port = {DOWN_PORT}\naddress = \"{at}:{DOWN_PORT}\"\nallow = [\"GET /**\"]\nwhy = \"portcullis prove\"\n"
+    )
+}
+
+fn put(control: &Path, id: &str, uid: u32, policy: &str) -> Result<(u16, String), String> {
+    let body = json!({
+        "grant": {"company": "local", "agent": "prove", "ticket": null, "run": id, "profile": "default"},
+        "epoch": 1,
+        "peer_uids": {"first": uid, "count": 1},
+        "lease_seconds": 300,
+        "policy": policy,
+    });
+    let path = format!("/v1/runs/{id}");
+    call(control, "PUT", &path, &body.to_string())
+        .map_err(|error| format!("the gate's control socket: {error}"))
+}
+
 /// Status and body of one request to the control socket.
-fn call(
-    socket: &std::path::Path,
-    method: &str,
-    path: &str,
-    body: &str,
-) -> io::Result<(u16, String)> {
+fn call(socket: &Path, method: &str, path: &str, body: &str) -> io::Result<(u16, String)> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

@@ -144,6 +144,8 @@ words! {
         GateMethod = "gate-method",
         /// A request through the gate to a place that is down: the gate's own page.
         GateError = "gate-error",
+        /// A policy for the gate that puts a credential on plain HTTP.
+        GatePlain = "gate-plain-credential",
         /// A request through the gate to a place that the policy does not list.
         GateUnlisted = "gate-unlisted",
         /// A request through the gate to a place that the policy lists.

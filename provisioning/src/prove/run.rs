@@ -75,6 +75,7 @@ impl<'a> Run<'a> {
                     | Kind::GateHeaders
                     | Kind::GateMethod
                     | Kind::GateError
+                    | Kind::GatePlain
             )
         });
         let gate_run = match &subject.instance {
@@ -206,6 +207,7 @@ impl<'a> Run<'a> {
             Kind::GateHeaders => self.headers(case),
             Kind::GateMethod => self.methods(case),
             Kind::GateError => self.error_page(case),
+            Kind::GatePlain => self.plain_credential(),
             Kind::OlderFlow | Kind::Reload | Kind::Forwarded => self.in_scratch(case),
             Kind::BootOrder => self.boot_order(),
             Kind::ConnectPath | Kind::FileReadable | Kind::FileWritable => self.paths(case),
@@ -318,6 +320,7 @@ fn needs_gate(kind: Kind) -> bool {
             | Kind::GateHeaders
             | Kind::GateMethod
             | Kind::GateError
+            | Kind::GatePlain
             | Kind::ControlSocket
             | Kind::ProcessMemory
             | Kind::GateNeighbour

@@ -100,7 +100,7 @@ fn is_gone(error: &io::Error) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::UdpSocket;
+    use std::net::SocketAddr;
     use std::os::fd::{AsRawFd as _, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::process::Stdio;
@@ -108,6 +108,14 @@ mod tests {
     use nix::sys::socket::{AddressFamily, NetlinkAddr, SockFlag, SockType, bind, socket};
 
     use crate::prove::process::Marked;
+
+    fn datagrams(at: &str) -> OwnedFd {
+        let at: SocketAddr = at.parse().unwrap();
+        let domain = socket2::Domain::for_address(at);
+        let socket = socket2::Socket::new(domain, socket2::Type::DGRAM, None).unwrap();
+        socket.bind(&at.into()).unwrap();
+        socket.into()
+    }
 
     fn held_at(descriptor: u8, socket: OwnedFd) -> Vec<String> {
         let mut command = Marked::program("sh");
@@ -134,8 +142,8 @@ mod tests {
         let own = nix::unistd::getuid().as_raw();
         let open = |family, kind| socket(family, kind, SockFlag::SOCK_CLOEXEC, None);
         let mut sockets: Vec<(&str, OwnedFd)> = vec![
-            ("udp", UdpSocket::bind("127.0.0.1:0").unwrap().into()),
-            ("udp6", UdpSocket::bind("[::1]:0").unwrap().into()),
+            ("udp", datagrams("127.0.0.1:0")),
+            ("udp6", datagrams("[::1]:0")),
             ("netlink", {
                 // The kernel lists those that have an address.
                 let socket = open(AddressFamily::Netlink, SockType::Raw).unwrap();

@@ -36,7 +36,7 @@ fn assert_code(finished: &Finished, code: i32) {
     assert_eq!(finished.code(), code, "{odd:#?} {}", finished.stderr);
 }
 
-/// Attack: CRD-11, CRD-16, CRD-21, CRD-22, CRD-23
+/// Attack: CRD-07, CRD-11, CRD-16, CRD-21, CRD-22, CRD-23
 #[test]
 fn an_instance_proves_itself_also_while_its_gate_is_dead_and_from_inside_a_run() {
     let instance = Instance::up();
@@ -57,6 +57,7 @@ fn an_instance_proves_itself_also_while_its_gate_is_dead_and_from_inside_a_run()
         "CRD-01",
         "CRD-02",
         "CRD-03",
+        "CRD-07",
         "CRD-11",
         "CRD-16",
         "CRD-21-processes",

@@ -11,6 +11,9 @@ use crate::prove::spawn;
 use crate::prove::task::{Outcome, Report, Task};
 use crate::prove::verdict::{self, Control, Judged, Status};
 
+/// How the policy room says it; a test of the installed gate holds them together.
+const IN_CLEAR: &str = "in the clear";
+
 impl Run<'_> {
     fn open_run(&self) -> Result<&GateRun, Judged> {
         match &self.gate_run {
@@ -96,6 +99,29 @@ impl Run<'_> {
             held.push(format!("{method}: {saw}"));
         }
         (Status::Holds, held.join("; "))
+    }
+
+    /// The gate takes no policy by which a credential would cross the network in the clear. The same policy without it is that of
+    /// the open run.
+    pub(super) fn plain_credential(&self) -> Judged {
+        let run = match self.open_run() {
+            Ok(run) => run,
+            Err(judged) => return judged,
+        };
+        match run.with_plain_credential(self.subject.agent.uid) {
+            Err(why) => (Status::CouldNotTell, why),
+            Ok((200, _)) => (
+                Status::Broken,
+                "the gate opened a run whose policy puts a credential on plain HTTP".to_owned(),
+            ),
+            // Another problem of the policy would be no answer to this one.
+            Ok((422, words)) if words.contains(IN_CLEAR) => (
+                Status::Holds,
+                "422, because it would go in the clear; control: a run with the same policy and no credential is open"
+                    .to_owned(),
+            ),
+            Ok((code, words)) => (Status::CouldNotTell, format!("{code} {}", words.trim())),
+        }
     }
 
     /// The gate's own page where a place is down. The same request to a place that is up shows what it would have had to tell.

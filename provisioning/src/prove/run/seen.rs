@@ -1,11 +1,14 @@
 //! What root sees by looking: processes of the gate and of agents, accounts, and credentials where none should be.
 
-use std::net::{Ipv4Addr, UdpSocket};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use socket2::{Domain, Socket, Type};
 
 use super::Run;
 use super::local::{not_applicable, owned_ids};
@@ -250,7 +253,7 @@ impl Run<'_> {
         }
         let good = format!("looked at {} processes of agents", agents.len());
         let judged = none_of(&found, good, "there is a");
-        let seen = match UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)) {
+        let seen = match bound() {
             Ok(ours) => look(
                 self.as_agent().stdin(Stdio::from(OwnedFd::from(ours))),
                 |process| sockets::of_others(process, foreign).is_ok_and(|held| !held.is_empty()),
@@ -290,6 +293,13 @@ fn sleeping() -> Command {
     let mut command = Marked::program("sleep");
     command.arg("60");
     command
+}
+
+/// A socket that is listed, and sends nothing.
+fn bound() -> io::Result<Socket> {
+    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
+    Ok(socket)
 }
 
 fn gains(process: &Process) -> bool {

@@ -2,7 +2,9 @@ use super::*;
 
 const AGENT: u32 = 1_400_000_001;
 const GATE: u32 = 1_400_000_002;
-const THREE: [(&str, fn(&World) -> Result<usize, String>); 3] = [
+type Attempt = fn(&World) -> Result<usize, String>;
+
+const THREE: [(&str, Attempt); 3] = [
     ("older flow", World::older_flow),
     ("reload", World::reload),
     ("forwarded", World::forwarded),
@@ -20,7 +22,7 @@ fn ruleset(scope: &str) -> Ruleset {
 }
 
 /// What passes these rules, in a world of its own that goes with its thread.
-fn passed(ruleset: Ruleset, what: fn(&World) -> Result<usize, String>) -> usize {
+fn passed(ruleset: Ruleset, what: Attempt) -> usize {
     let place = Place::new().unwrap();
     let world = place.run(move || what(&World::make(ruleset, AGENT, GATE)?));
     world.unwrap().unwrap()
