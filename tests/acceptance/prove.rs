@@ -4,6 +4,7 @@ mod absent;
 mod installed;
 mod interrupted;
 mod lab;
+mod looked;
 mod machine;
 mod mutation;
 
