@@ -217,7 +217,8 @@ impl<'a> Run<'a> {
             Kind::ProcessMemory => self.process_memory(case),
             Kind::NewUidMap | Kind::NewGidMap => self.map(case),
             Kind::BecomeGate => self.become_gate(case),
-            Kind::Elevate | Kind::Later => self.elevate(case),
+            Kind::Elevate => self.elevate(case),
+            Kind::Later => self.later(case),
             Kind::NameService => self.name_service(case),
             Kind::ProcessEnvironment
             | Kind::Environment

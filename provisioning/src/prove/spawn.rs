@@ -12,8 +12,9 @@ use super::peer::PeerError;
 use super::task::{Outcome, Report, Task};
 use crate::process::SEARCH_PATH;
 
-/// What an attempt may take beyond the patience it was told.
-const GRACE: Duration = Duration::from_secs(30);
+/// What an attempt may take beyond the patience it was told. Those that run other programs end them by themselves, before this
+/// and with a reason.
+const GRACE: Duration = Duration::from_secs(120);
 
 /// Makes an attempt as that user; `None` is whoever we are, with our own environment.
 #[must_use]

@@ -1,8 +1,10 @@
 //! Commands that somebody else starts later, or elsewhere: out of what shuts an agent in, and without its `no_new_privs`.
 
 use std::io;
+use std::thread;
+use std::time::Duration;
 
-use super::local::{Ended, PROGRAM_PATIENCE, program};
+use super::local::{Ended, program};
 use crate::prove::task::{Outcome, Report};
 use crate::prove::verdict;
 
@@ -38,15 +40,27 @@ const WAYS: [(&str, &str); 3] = [
     ),
 ];
 
+/// How long they may take, side by side. Each is a dozen programs one after the other, which a machine that is at work starts
+/// slowly; nothing of what they ask takes time by itself.
+const LATER_PATIENCE: Duration = Duration::from_secs(90);
+
 /// Granted when one of them took it; refused only when each that is here said no.
 pub(super) fn later() -> Report {
-    let ways = WAYS.map(|(name, script)| {
-        // Twice: whether it is here at all says its own exit code, which `program` does not tell.
-        let here =
-            format!("if ({script}); then :; elif test $? = 127; then echo absent; else exit 1; fi");
-        (name, program(&["sh", "-c", &here], PROGRAM_PATIENCE))
+    let ways = thread::scope(|scope| {
+        let started = WAYS.map(|(name, script)| (name, scope.spawn(move || way(script))));
+        started.map(|(name, thread)| {
+            let died = |_| Err(io::Error::other("it could not be watched"));
+            (name, thread.join().unwrap_or_else(died))
+        })
     });
     told(ways)
+}
+
+fn way(script: &str) -> io::Result<Ended> {
+    // Twice: whether it is here at all says its own exit code, which `program` does not tell.
+    let here =
+        format!("if ({script}); then :; elif test $? = 127; then echo absent; else exit 1; fi");
+    program(&["sh", "-c", &here], LATER_PATIENCE)
 }
 
 fn told(ways: impl IntoIterator<Item = (&'static str, io::Result<Ended>)>) -> Report {

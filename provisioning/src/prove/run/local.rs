@@ -142,6 +142,18 @@ impl Run<'_> {
         self.beside_root(case, &task, &task)
     }
 
+    /// Root's table of commands is one: it is tried once for all, and not while another attempt of root's has a line there.
+    pub(super) fn later(&self, case: &Case) -> Judged {
+        let task = self.task(case);
+        let report = spawn::attempt(case.identity, &task);
+        if report.outcome == Outcome::Unable {
+            return verdict::granted(&report, case.proof.must, None);
+        }
+        let key = (Kind::Later, false, 0, false);
+        let control = self.once(key, || Control::by("root", &spawn::attempt(None, &task)));
+        verdict::granted(&report, case.proof.must, Some(&control))
+    }
+
     pub(super) fn process_memory(&self, case: &Case) -> Judged {
         let targets: Vec<Process> = process::others()
             .into_iter()

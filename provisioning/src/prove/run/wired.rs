@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{HEARS, Run};
+use super::{ControlKey, HEARS, Run};
 use crate::prove::case::{self, Case};
 use crate::prove::identity::Identity;
 use crate::prove::kind::{Inside, Kind, Must, Who};
@@ -137,13 +137,18 @@ impl Run<'_> {
             .inside
             .filter(|inside| *inside == Inside::UserNamespace);
         let key = (case.proof.kind, case.six, case.port, inside.is_some());
+        self.once(key, || self.make_control(case, inside))
+    }
+
+    /// The control of that key, made by whoever needs it first in a round.
+    pub(super) fn once(&self, key: ControlKey, make: impl FnOnce() -> Control) -> Control {
         let mut controls = self
             .controls
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         let cell = std::sync::Arc::clone(controls.entry(key).or_default());
         drop(controls);
-        cell.get_or_init(|| self.make_control(case, inside)).clone()
+        cell.get_or_init(make).clone()
     }
 
     fn make_control(&self, case: &Case, inside: Option<Inside>) -> Control {
