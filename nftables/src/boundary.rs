@@ -16,6 +16,7 @@ use crate::ruleset::{Ruleset, routing_table};
 use crate::sockets::{self, Cut};
 use crate::status::{Status, StatusError};
 use crate::verify::{self, Difference};
+use crate::warning::{About, Warning};
 
 #[derive(Debug, thiserror::Error)]
 pub enum BoundaryError {
@@ -48,7 +49,7 @@ pub struct Applied {
     /// Sockets of shut users that were older than the rules.
     pub cut: Cut,
     /// What else a person should know.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 impl Applied {
@@ -122,7 +123,7 @@ pub struct Verified {
     /// Empty means that the boundary stands as configured, and that nothing undoes it and nobody gets round it.
     pub differences: Vec<Difference>,
     /// What other tables do that opens nothing.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
 }
 
 /// Compares the kernel with the configuration, and looks at what else is in the namespace.
@@ -143,7 +144,10 @@ pub fn verify(config: &Config) -> Result<Verified, BoundaryError> {
     let mut warnings = neighbours.warnings;
     warnings.extend(forwarding::warning(config));
     if agents.is_empty() {
-        warnings.push(NOBODY_NAMED.to_owned());
+        warnings.push(Warning {
+            about: About::Unnamed,
+            text: NOBODY_NAMED.to_owned(),
+        });
     }
     Ok(Verified {
         ruleset,

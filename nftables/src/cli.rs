@@ -11,6 +11,7 @@ use nftables::counters::{self, Counters, CountersError};
 use nftables::netlink::NetlinkError;
 use nftables::status::Status;
 use nftables::verify::Kind;
+use nftables::warning::Warning;
 use nftables::{monitor, privilege, render, watch};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -206,7 +207,7 @@ fn apply(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
             "changed": applied.changed(),
             "connections_closed": applied.cut.closed,
             "connections_left": applied.cut.left,
-            "warnings": applied.warnings,
+            "warnings": listed(&applied.warnings),
         });
         output::line(&value.to_string());
         return Ok(ExitCode::SUCCESS);
@@ -245,6 +246,10 @@ fn apply(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn listed(warnings: &[Warning]) -> Vec<serde_json::Value> {
+    warnings.iter().map(Warning::json).collect()
+}
+
 fn verify(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
     let Verified {
         ruleset,
@@ -268,7 +273,7 @@ fn verify(config: &Config, json: bool) -> Result<ExitCode, BoundaryError> {
             "table": ruleset.table,
             "ruleset_hash": ruleset.hash(),
             "differences": list,
-            "warnings": warnings,
+            "warnings": listed(&warnings),
         });
         output::line(&value.to_string());
         return Ok(yes_or_no(good));

@@ -14,6 +14,7 @@ use crate::encode::Node;
 use crate::netlink::{self, NetlinkError, ObservedRule, Others, Place};
 use crate::ruleset::{MARK_ADMINISTRATION, MARK_OPEN, Ruleset};
 use crate::verify::{Difference, Kind};
+use crate::warning::{About, Warning};
 
 /// What `verify` says about the neighbours.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,7 +22,16 @@ pub struct Neighbours {
     /// They can undo a judgement: the boundary does not stand.
     pub breaches: Vec<Difference>,
     /// They open nothing; somebody may want to know.
-    pub warnings: Vec<String>,
+    pub warnings: Vec<Warning>,
+}
+
+impl Neighbours {
+    fn warn(&mut self, text: String) {
+        self.warnings.push(Warning {
+            about: About::Foreign,
+            text,
+        });
+    }
 }
 
 /// Reads every other table.
@@ -29,10 +39,13 @@ pub fn look(ruleset: &Ruleset) -> Result<Neighbours, NetlinkError> {
     let others = netlink::others(&ruleset.table)?;
     let mut found = judge(ruleset, &others);
     if let Some(tables) = legacy_tables() {
-        found.warnings.push(format!(
-            "iptables-legacy has tables here ({tables}), which nftables cannot read: what they rewrite \
-             before this table is judged as rewritten"
-        ));
+        found.warnings.push(Warning {
+            about: About::Unreadable,
+            text: format!(
+                "iptables-legacy has tables here ({tables}), which nftables cannot read: what they rewrite \
+                 before this table is judged as rewritten"
+            ),
+        });
     }
     Ok(found)
 }
@@ -67,12 +80,12 @@ pub fn judge(ruleset: &Ruleset, others: &Others) -> Neighbours {
                     ),
                 });
             }
-            (When::Earlier, Some(how)) => found.warnings.push(format!(
+            (When::Earlier, Some(how)) => found.warn(format!(
                 "{what}: a rule there {how} before this table judges: what it rewrites is judged as \
                  rewritten, and may not reach the gate"
             )),
             (When::Earlier | When::Later, None) if *hook == OUTPUT && accepts(held, name) => {
-                found.warnings.push(format!(
+                found.warn(format!(
                     "{what} accepts packets: that opens nothing, this table refuses all the same"
                 ));
             }

@@ -8,10 +8,15 @@ use std::fs;
 use std::path::Path;
 
 use crate::config::{Config, Forward, Scope};
+use crate::warning::{About, Warning};
 
 /// What a person should know of it, as a warning; none where nothing is passed on.
-pub(crate) fn warning(config: &Config) -> Option<String> {
-    told(config, &switched_on(Path::new("/proc/sys/net")))
+pub(crate) fn warning(config: &Config) -> Option<Warning> {
+    let text = told(config, &switched_on(Path::new("/proc/sys/net")))?;
+    Some(Warning {
+        about: About::Forwarding,
+        text,
+    })
 }
 
 fn told(config: &Config, on: &[String]) -> Option<String> {

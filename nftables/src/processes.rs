@@ -10,15 +10,14 @@
 //! `guest` the list of agents has no other meaning than this.
 
 use std::collections::BTreeSet;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::thread;
 use std::time::Duration;
 use std::{fs, io};
 
 use crate::accounts::{Accounts, UidRange};
-use crate::capabilities;
 use crate::config::Config;
+use crate::proc::{self, Status};
 use crate::reserves;
 use crate::verify::{Difference, Kind};
 
@@ -156,12 +155,12 @@ impl Process {
     }
 }
 
-fn look(proc: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
-    let here = namespaces(&proc.join("self"));
+fn look(root: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
+    let here = namespaces(&root.join("self"));
     let mut looked_at = BTreeSet::new();
     let mut found = Vec::new();
     for _ in 0..PASSES {
-        let mut fresh = numbers(proc);
+        let mut fresh = proc::numbers(root);
         fresh.retain(|pid| looked_at.insert(*pid));
         if fresh.is_empty() {
             break;
@@ -170,32 +169,25 @@ fn look(proc: &Path, agent: &impl Fn(u32) -> bool) -> Vec<Process> {
         fresh.sort_unstable_by(|one, other| other.cmp(one));
         let able = fresh
             .into_iter()
-            .filter_map(|pid| able_one(proc, pid, &here, agent));
+            .filter_map(|pid| able_one(root, pid, &here, agent));
         found.extend(able);
     }
     found
 }
 
-fn numbers(directory: &Path) -> Vec<u32> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-}
-
 /// This process, when one of its threads can gain rights where these rules judge.
 fn able_one(
-    proc: &Path,
+    root: &Path,
     pid: u32,
     here: &[io::Result<u64>; 2],
     agent: &impl Fn(u32) -> bool,
 ) -> Option<Process> {
-    let directory = proc.join(pid.to_string());
+    let directory = root.join(pid.to_string());
     let tasks = directory.join("task");
     // Each thread has the flag and the namespaces for itself. One that ended in between is none.
-    let (uid, name, rights, unread) = numbers(&tasks).into_iter().find_map(|thread| {
+    let (uid, name, rights, unread) = proc::numbers(&tasks).into_iter().find_map(|thread| {
         let thread = tasks.join(thread.to_string());
-        let status = fs::read_to_string(thread.join("status")).ok()?;
+        let status = Status::read(&thread).ok()?;
         let (uid, name, rights) = judge(&status, agent)?;
         let unread = shared(here, &namespaces(&thread))?;
         Some((uid, name, rights, unread))
@@ -231,29 +223,22 @@ fn gone(error: &io::Error) -> bool {
 
 /// A thread's network namespace, and its user namespace. Of other users' processes only CAP_SYS_PTRACE may read them.
 fn namespaces(directory: &Path) -> [io::Result<u64>; 2] {
-    ["ns/net", "ns/user"].map(|name| Ok(fs::metadata(directory.join(name))?.ino()))
+    ["net", "user"].map(|kind| proc::namespace(directory, kind))
 }
 
 /// The agent's uid, the program's name and what it may do, when this status of a thread says that it may do more than an agent
 /// should. Any of its four uids counts: a set-user-id program that an agent runs has the agent's as the first.
-fn judge(status: &str, agent: &impl Fn(u32) -> bool) -> Option<(u32, String, Rights)> {
-    let field = |key: &str| {
-        let line = status.lines().find_map(|line| line.strip_prefix(key));
-        line.map(str::trim)
-    };
-    if field("State:")?.starts_with(['Z', 'X']) {
+fn judge(status: &Status, agent: &impl Fn(u32) -> bool) -> Option<(u32, String, Rights)> {
+    if status.has_ended()? {
         return None;
     }
-    let uid = field("Uid:")?
-        .split_whitespace()
-        .filter_map(|uid| uid.parse().ok())
-        .find(|uid| agent(*uid))?;
+    let uid = status.uids().find(|uid| agent(*uid))?;
     let rights = Rights {
-        may_gain: field("NoNewPrivs:")? == "0",
-        held: capabilities::held(status),
+        may_gain: !status.no_new_privileges()?,
+        held: status.capabilities(),
     };
     let any = rights.may_gain || !rights.held.is_empty();
-    any.then(|| Some((uid, field("Name:")?.to_owned(), rights)))?
+    any.then(|| Some((uid, status.name()?.to_owned(), rights)))?
 }
 
 /// The 22nd field of `/proc/PID/stat`; the second may hold anything and ends with the last bracket.
@@ -263,114 +248,4 @@ fn started(stat: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn status(flag: &str, uids: &str, state: &str) -> String {
-        format!("Name:\tbash\nState:\t{state}\nUid:\t{uids}\nNoNewPrivs:\t{flag}\n")
-    }
-
-    #[test]
-    fn any_uid_of_an_agent_without_the_flag_counts() {
-        let agent = |uid: u32| uid == 1500;
-        let judged = |flag, uids, state| judge(&status(flag, uids, state), &agent);
-        let gains = Rights {
-            may_gain: true,
-            held: Vec::new(),
-        };
-        let found = Some((1500, "bash".to_owned(), gains));
-        assert_eq!(judged("0", "1500\t1500\t1500\t1500", "S (sleeping)"), found);
-        assert_eq!(
-            judged("0", "1500\t0\t0\t0", "R (running)"),
-            found,
-            "set-user-id"
-        );
-        assert_eq!(judged("0", "0\t1500\t0\t1500", "R (running)"), found);
-        assert_eq!(judged("1", "1500\t1500\t1500\t1500", "S (sleeping)"), None);
-        assert_eq!(judged("0", "1501\t1501\t1501\t1501", "S (sleeping)"), None);
-        assert_eq!(judged("0", "1500\t1500\t1500\t1500", "Z (zombie)"), None);
-        assert_eq!(judge("", &agent), None);
-    }
-
-    #[test]
-    fn a_program_may_be_called_anything() {
-        let mut stat = "7 (a) b (c) R".to_owned();
-        for field in 4..=24 {
-            stat.push_str(&format!(" {field}"));
-        }
-        assert_eq!(started(&stat), Some("22"));
-        assert_eq!(started(""), None);
-    }
-
-    fn process(pid: u32, started: &str, uid: u32, name: &str) -> Process {
-        Process {
-            pid,
-            started: started.to_owned(),
-            uid,
-            name: name.to_owned(),
-            rights: Rights::default(),
-            unread: false,
-        }
-    }
-
-    #[test]
-    fn nobody_hides_behind_another_name_user_or_child() {
-        let first = [process(7, "100", 1500, "sh")];
-        let told = |second: &[Process]| {
-            let (stayed, followed) = seen_twice(&first, second.to_vec());
-            let pids = |found: &[Process]| found.iter().map(|process| process.pid).collect();
-            (pids(&stayed), pids(&followed))
-        };
-        let same = (vec![7], Vec::<u32>::new());
-        assert_eq!(told(&[process(7, "100", 1500, "sh")]), same);
-        assert_eq!(told(&[process(7, "100", 1500, "another")]), same);
-        assert_eq!(told(&[process(7, "100", 1501, "sh")]), same);
-        let child = (Vec::new(), vec![8]);
-        let [next, last] = ["8", "9"].map(|pid| process(pid.parse().unwrap(), "101", 1500, "sh"));
-        assert_eq!(told(&[next.clone(), last]), child, "once for each uid");
-        assert_eq!(
-            told(&[process(7, "102", 1500, "sh")]),
-            (Vec::new(), vec![7])
-        );
-        // Of a uid with one that stayed, that one is told.
-        assert_eq!(told(&[next, process(7, "100", 1500, "sh")]), same);
-        // Controls: it gave up its rights in between; somebody else's came.
-        assert_eq!(told(&[]), (Vec::new(), Vec::new()));
-        assert_eq!(
-            told(&[process(8, "101", 1501, "sh")]),
-            (Vec::new(), Vec::new())
-        );
-    }
-
-    #[test]
-    fn where_a_process_is_decides_and_what_cannot_be_read_counts() {
-        let failed = |code: i32| Err(io::Error::from_raw_os_error(code));
-        let here = [Ok(1), Ok(2)];
-        let counts = |net, user| shared(&here, &[net, user]);
-        assert_eq!(counts(Ok(1), Ok(2)), Some(false));
-        assert_eq!(counts(Ok(3), Ok(2)), None, "another network");
-        assert_eq!(counts(Ok(1), Ok(3)), None, "another user namespace");
-        assert_eq!(
-            counts(failed(libc::EACCES), failed(libc::EACCES)),
-            Some(true)
-        );
-        assert_eq!(counts(failed(libc::EPERM), Ok(2)), Some(true));
-        assert_eq!(counts(failed(libc::EACCES), Ok(3)), None);
-        assert_eq!(counts(failed(libc::ENOENT), failed(libc::ENOENT)), None);
-        assert_eq!(counts(failed(libc::ESRCH), failed(libc::EACCES)), None);
-    }
-
-    #[test]
-    fn our_own_process_is_found_by_its_uid() {
-        let me = nix::unistd::getuid().as_raw();
-        let own = || look(Path::new("/proc"), &|uid| uid == me);
-        let ours = |found: Vec<Process>| {
-            found
-                .iter()
-                .any(|process| process.pid == std::process::id())
-        };
-        let flagged = nix::sys::prctl::get_no_new_privs().unwrap();
-        assert_eq!(ours(own()), !flagged);
-        assert!(look(Path::new("/proc"), &|_| false).is_empty());
-    }
-}
+mod tests;

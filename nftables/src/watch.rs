@@ -29,6 +29,7 @@ use crate::ports;
 use crate::ruleset::Ruleset;
 use crate::status::{self, Noted, Status};
 use crate::verify::{self, Difference};
+use crate::warning::Warning;
 
 use event::chain;
 
@@ -110,7 +111,7 @@ struct Watcher {
     elsewhere: Vec<(String, Instant)>,
     /// What other tables do, as of the last change.
     neighbours: Option<Neighbours>,
-    warned: Vec<String>,
+    warned: Vec<Warning>,
 }
 
 impl Watcher {
@@ -415,9 +416,11 @@ impl Watcher {
                 seen
             }
         };
-        for text in &neighbours.warnings {
-            if !self.warned.contains(text) {
-                happened.push(Event::Warning { text: text.clone() });
+        for warning in &neighbours.warnings {
+            if !self.warned.contains(warning) {
+                happened.push(Event::Warning {
+                    text: warning.text.clone(),
+                });
             }
         }
         self.warned.clone_from(&neighbours.warnings);

@@ -16,6 +16,7 @@ pub mod gate_run;
 pub mod identity;
 pub mod kind;
 pub mod list;
+pub mod needles;
 pub mod outage;
 pub mod peer;
 pub mod process;

@@ -134,12 +134,9 @@ fn judge_rules(code: Option<i32>, out: &str, err: &str) -> Finding {
 
 /// What `verify` says where this machine passes on packets for others: either they are refused, or nobody here judges them.
 fn forwarding(shown: &Value) -> Option<(String, String)> {
-    let warnings = shown["warnings"].as_array()?.iter();
-    let mut warnings = warnings.filter_map(Value::as_str);
-    let (fact, hint) = warnings.find_map(|text| {
-        let of_it = text.starts_with("this machine passes on packets");
-        of_it.then(|| text.split_once("hint:")).flatten()
-    })?;
+    let mut warnings = shown["warnings"].as_array()?.iter();
+    let warning = warnings.find(|warning| warning["kind"] == "forwarding")?;
+    let (fact, hint) = warning["text"].as_str()?.split_once("hint:")?;
     Some((fact.trim().to_owned(), hint.trim().to_owned()))
 }
 
@@ -251,13 +248,13 @@ mod tests {
         let well = of(Some(0), r#"{"ok":true,"differences":[]}"#);
         assert_eq!(well.verdict, Verdict::Ok);
         // Other warnings are `verify`'s to tell.
-        let warned = |text: &str| {
-            let shown = serde_json::json!({"ok": true, "differences": [], "warnings": [text]});
+        let warned = |kind: &str| {
+            let warning = serde_json::json!({"kind": kind, "text": "so it is\n  hint: do y"});
+            let shown = serde_json::json!({"ok": true, "differences": [], "warnings": [warning]});
             of(Some(0), &shown.to_string())
         };
-        assert_eq!(warned("another").verdict, Verdict::Ok);
-        let forwards =
-            warned("this machine passes on packets for others (x), and so on\n  hint: do y");
+        assert_eq!(warned("foreign").verdict, Verdict::Ok);
+        let forwards = warned("forwarding");
         assert_eq!(forwards.verdict, Verdict::Note);
         assert_eq!(forwards.repair, "do y");
         for code in [Some(1), Some(2), None] {

@@ -1,4 +1,4 @@
-//! Processes of this machine as root sees them, and the search for credentials in them.
+//! Processes of this machine as root sees them, and those of ours that a look has to see.
 
 use std::collections::HashMap;
 use std::fs;
@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use nftables::accounts::UidRange;
+use nftables::proc::{self, Status};
 
 use super::identity::SELF;
 
@@ -52,27 +53,29 @@ pub fn others() -> Vec<Process> {
 /// All of them.
 #[must_use]
 pub fn all() -> Vec<Process> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries
-        .filter_map(|entry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let status = fs::read_to_string(entry.path().join("status")).ok()?;
-            Process::parse(pid, &status)
+    let root = Path::new("/proc");
+    let numbers = proc::numbers(root).into_iter();
+    numbers
+        .filter_map(|pid| {
+            let status = Status::read(&root.join(pid.to_string())).ok()?;
+            Process::of(pid, &status)
         })
         .collect()
 }
 
 impl Process {
-    fn parse(pid: u32, status: &str) -> Option<Self> {
-        let field = |key: &str| status.lines().find_map(|line| line.strip_prefix(key));
-        // A kernel thread has no memory of its own.
-        field("VmSize:")?;
+    fn of(pid: u32, status: &Status) -> Option<Self> {
+        status.has_memory().then_some(())?;
         Some(Self {
             pid,
-            parent: field("PPid:")?.trim().parse().ok()?,
-            uid: field("Uid:")?.split_whitespace().next()?.parse().ok()?,
-            name: field("Name:")?.trim().to_owned(),
+            parent: status.parent()?,
+            uid: status.uids().next()?,
+            name: status.name()?.to_owned(),
         })
+    }
+
+    fn directory(&self) -> PathBuf {
+        Path::new("/proc").join(self.pid.to_string())
     }
 
     /// `portcullis-prox (process 17)`.
@@ -84,23 +87,23 @@ impl Process {
     /// The file it executes.
     #[must_use]
     pub fn program(&self) -> Option<PathBuf> {
-        fs::read_link(format!("/proc/{}/exe", self.pid)).ok()
+        fs::read_link(self.directory().join("exe")).ok()
     }
 
     fn is_this_program(&self) -> bool {
-        let identity = |path: &str| {
+        let identity = |path: &Path| {
             fs::metadata(path)
                 .ok()
                 .map(|found| (found.dev(), found.ino()))
         };
-        let own = identity(SELF);
-        own.is_some() && own == identity(&format!("/proc/{}/exe", self.pid))
+        let own = identity(Path::new(SELF));
+        own.is_some() && own == identity(&self.directory().join("exe"))
     }
 
     /// Its variables, if they can be read.
     #[must_use]
     pub fn environment(&self) -> Option<Vec<(String, String)>> {
-        let bytes = fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
+        let bytes = fs::read(self.directory().join("environ")).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let pairs = text.split('\0').filter_map(|entry| entry.split_once('='));
         Some(
@@ -113,19 +116,13 @@ impl Process {
     /// Whether it can never gain rights by executing a file.
     #[must_use]
     pub fn no_new_privileges(&self) -> Option<bool> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("NoNewPrivs:"))?;
-        Some(line.trim() == "1")
+        Status::read(&self.directory()).ok()?.no_new_privileges()
     }
-}
 
-impl Process {
     /// Whether the kernel writes its memory to a file when it falls.
     #[must_use]
     pub fn dumps_core(&self) -> Option<bool> {
-        let limits = fs::read_to_string(format!("/proc/{}/limits", self.pid)).ok()?;
+        let limits = fs::read_to_string(self.directory().join("limits")).ok()?;
         let line = limits
             .lines()
             .find_map(|line| line.strip_prefix("Max core file size"))?;
@@ -137,13 +134,13 @@ impl Process {
     /// its own rule nothing here. `None` when it is gone.
     #[must_use]
     pub fn capabilities(&self) -> Option<Vec<String>> {
-        let inode = |pid: &str| Some(fs::metadata(format!("/proc/{pid}/ns/user")).ok()?.ino());
-        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
-        let there = inode(&self.pid.to_string());
-        if there.is_some() && there != inode("self") {
+        let status = Status::read(&self.directory()).ok()?;
+        let of = |directory: &Path| proc::namespace(directory, "user").ok();
+        let there = of(&self.directory());
+        if there.is_some() && there != of(Path::new("/proc/self")) {
             return Some(Vec::new());
         }
-        Some(nftables::capabilities::held(&status))
+        Some(status.capabilities())
     }
 }
 
@@ -175,81 +172,16 @@ pub fn subordinate_ids(uid: u32, users: bool) -> Vec<UidRange> {
     ranges.collect()
 }
 
-/// The instance's credentials, in order to look for them. They are compared, and never shown or passed on.
-pub struct Needles(Vec<Vec<u8>>);
-
-impl Needles {
-    /// Those of a directory. What is too short to be one is left out.
-    #[must_use]
-    pub fn read(directory: &Path) -> Self {
-        let files = fs::read_dir(directory).into_iter().flatten().flatten();
-        let texts = files.filter_map(|file| fs::read(file.path()).ok());
-        Self(
-            texts
-                .map(|bytes| bytes.trim_ascii().to_vec())
-                .filter(|bytes| bytes.len() >= 8)
-                .collect(),
-        )
-    }
-
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Where one of them stands, among the environments and arguments of all processes.
-    ///
-    /// # Errors
-    /// When a word of our own in a process of our own is not found by the same search.
-    pub fn find(&self) -> Result<Vec<String>, String> {
-        let mut mark = [0; 16];
-        getrandom::fill(&mut mark).map_err(|error| error.to_string())?;
-        let mark: String = mark.iter().map(|byte| format!("{byte:02x}")).collect();
-        let child = Marked::start(&mark).map_err(|error| format!("no control process: {error}"))?;
-        let control = Self(vec![mark.into_bytes()]);
-        let seen = control.search();
-        drop(child);
-        if seen.is_empty() {
-            return Err("a word in the environment of a process of ours was not found".to_owned());
-        }
-        Ok(self.search())
-    }
-
-    fn search(&self) -> Vec<String> {
-        let mut found = Vec::new();
-        for process in all() {
-            for file in ["environ", "cmdline"] {
-                let text = fs::read(format!("/proc/{}/{file}", process.pid)).unwrap_or_default();
-                let holds = |needle: &Vec<u8>| {
-                    text.windows(needle.len())
-                        .any(|part| part == needle.as_slice())
-                };
-                if self.0.iter().any(holds) {
-                    found.push(format!("{file} of {}", process.shown()));
-                }
-            }
-        }
-        found
-    }
-}
-
-impl std::fmt::Debug for Needles {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} credentials", self.0.len())
-    }
-}
-
 /// A process of ours that has what is looked for, until dropped: who sees it would have seen another's.
 #[derive(Debug)]
 pub struct Marked(Child);
 
 impl Marked {
-    fn start(mark: &str) -> std::io::Result<Self> {
+    /// One with that word in its environment.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub fn start(mark: &str) -> std::io::Result<Self> {
         Self::begin(Self::program("sleep").arg("60").env("PROVE", mark))
     }
 
@@ -294,25 +226,18 @@ mod tests {
 
     #[test]
     fn a_status_is_read_and_a_kernel_thread_is_none() {
-        let status = "Name:\tgate\nPPid:\t1\nUid:\t7\t7\t7\t7\nVmSize:\t 1 kB\n";
-        let process = Process::parse(5, status).unwrap();
+        let status = Status::of("Name:\tgate\nPPid:\t1\nUid:\t7\t7\t7\t7\nVmSize:\t 1 kB\n");
+        let process = Process::of(5, &status).unwrap();
         assert_eq!(
             (process.uid, process.shown().as_str()),
             (7, "gate (process 5)")
         );
-        assert_eq!(Process::parse(5, "Name:\tk\nUid:\t0\t0\n"), None);
+        let kernel = Status::of("Name:\tk\nPPid:\t2\nUid:\t0\t0\n");
+        assert_eq!(Process::of(5, &kernel), None);
         assert!(
             all()
                 .iter()
                 .any(|process| process.pid == std::process::id())
         );
-    }
-
-    #[test]
-    fn a_credential_in_an_environment_is_found() {
-        let needles = Needles(vec![b"prove-test-needle-5711".to_vec()]);
-        assert_eq!(needles.find().unwrap(), Vec::<String>::new());
-        let _child = Marked::start("x prove-test-needle-5711").unwrap();
-        assert_eq!(needles.find().unwrap().len(), 1);
     }
 }

@@ -15,6 +15,7 @@ use super::local::{not_applicable, owned_ids};
 use crate::prove::attempt;
 use crate::prove::case::Case;
 use crate::prove::kind::Kind;
+use crate::prove::needles::Needles;
 use crate::prove::process::{self, Marked, Process};
 use crate::prove::programs;
 use crate::prove::sockets;
@@ -44,7 +45,7 @@ impl Run<'_> {
                 "no instance of Portcullis is here, and so no credential of its is known",
             );
         };
-        let needles = process::Needles::read(&instance.layout.credentials());
+        let needles = Needles::read(&instance.layout.credentials());
         if needles.is_empty() {
             return not_applicable("no credential file is here");
         }
