@@ -82,4 +82,28 @@ fn secrets_are_held_only_while_the_boundary_is_proven() {
         said.contains("serving nothing until it is proven"),
         "{said}"
     );
+    // Nobody else is said to enforce it.
+    assert!(!said.contains("is not proven by this machine"), "{said}");
+}
+
+/// Where somebody else enforces the boundary, the gate says so when it starts and whenever it is asked, with their reason.
+#[test]
+fn a_boundary_that_is_somebody_elses_is_said_out_loud() {
+    let mut fixture = Fixture::new();
+    fixture.start();
+    let status = fixture.status();
+    let boundary = &status["boundary"];
+    assert_eq!(
+        (&boundary["kind"], &boundary["reason"]),
+        (&json!("external"), &json!("a test"))
+    );
+    assert_eq!(status["credentials"][0]["ok"], true, "it serves: {status}");
+    let shown = fixture.tool(&["status"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    let line = shown.lines().find(|line| line.starts_with("boundary"));
+    assert!(line.unwrap().contains("not proven here: a test"), "{shown}");
+    let said = fixture.stop();
+    let warned = "the boundary is not proven by this machine: a test";
+    let line = said.lines().find(|line| line.contains(warned));
+    assert!(line.is_some_and(|line| line.contains("WARN")), "{said}");
 }
