@@ -265,6 +265,42 @@ fn a_broken_boundary_keeps_everything_down_and_once_repaired_it_is_restarted_wit
     for port in [AGENT, LATE_AGENT] {
         assert_eq!(machine.left_for(port), 0, "port {port}");
     }
+    assert_a_firewall_manager_is_noticed(&mut machine);
+}
+
+/// Debian's own manager of rules, which begins by throwing away everybody's: what it did is put right, told with its name, and
+/// nothing has to be restarted for it.
+fn assert_a_firewall_manager_is_noticed(machine: &mut Machine) {
+    let file = machine.run("cat /etc/nftables.conf").ok();
+    assert!(file.contains("flush ruleset"), "{file}");
+    // When rules were put back last, and in which words it is told.
+    let last = |machine: &mut Machine| {
+        let status = machine.run("cat /run/portcullis/boundary/status.json").ok();
+        let status: serde_json::Value = serde_json::from_str(&status).unwrap();
+        let mut events = status["events"].as_array().unwrap().iter().rev();
+        let found = events.find(|event| event["kind"] == "reasserted")?;
+        let text = found["text"].as_str().unwrap().to_owned();
+        Some((found["boottime_ms"].as_u64().unwrap(), text))
+    };
+    let before = main_pids(machine);
+    let mut known = last(machine).map_or(0, |(at, _)| at);
+    for command in ["start", "restart", "reload"] {
+        machine.run(&format!("systemctl {command} nftables")).ok();
+        let (at, told) = tests::wait::until_within(PATIENCE, "the rules are put back", || {
+            last(machine).filter(|(at, _)| *at > known)
+        });
+        known = at;
+        assert!(told.contains("nft (pid "), "{command}: {told}");
+        machine.run("portcullis boundary verify").ok();
+        // Its own rules are there beside ours.
+        let rules = machine.run("nft list ruleset").ok();
+        for table in ["table inet filter", "table inet portcullis"] {
+            assert!(rules.contains(table), "{command}: {table}: {rules}");
+        }
+        both_go_on(machine);
+        machine.until("everything serves", "portcullis status");
+        assert_eq!(main_pids(machine), before, "{command}");
+    }
 }
 
 fn assert_restarts_disturb_nobody(machine: &mut Machine) {

@@ -1,6 +1,7 @@
 //! `portcullis prove` is green behind the boundary, red without it, and says when it could not tell.
 
 mod absent;
+mod careless;
 mod installed;
 mod interrupted;
 mod lab;

@@ -29,6 +29,12 @@ impl Netns {
             .run()
             .ok();
         netns.ip(&["link", "set", "lo", "up"]);
+        // Begun with the host's own setting, which is not the test's.
+        Program::new("sh")
+            .args(["-c", "echo 0 >/proc/sys/net/ipv4/ip_forward"])
+            .in_netns(&netns)
+            .run()
+            .ok();
         netns
     }
 

@@ -78,6 +78,24 @@ pub(super) fn assert_green(machine: &mut Machine) {
     }
 }
 
+/// What a boot starts and in which order, as the units say it.
+const ORDER: &str = "version = 1\n[[proof]]\nid = \"OWN-order\"\nmust = \"fail\"\nattempt = \"boot-order\"\nreason = \"ours\"\n";
+/// Units that say it no more, each in its way.
+const DISORDER: [(&str, &str); 3] = [
+    (
+        "sed -i '/^Requires=/d' /etc/systemd/system/portcullis-proxy.service",
+        "portcullis-proxy.service starts without a proven boundary",
+    ),
+    (
+        "sed -i 's/network-pre.target//' /etc/systemd/system/portcullis-boundary.service",
+        "portcullis-boundary.service does not come before the network",
+    ),
+    (
+        "systemctl --quiet disable portcullis-boundary",
+        "portcullis-boundary.service is not started at boot",
+    ),
+];
+
 /// Its cases, and what each is without a boundary.
 const SHORT_CASES: [(&str, &str); 6] = [
     ("OWN-tcp/ipv4/443", "broken"),
@@ -88,19 +106,37 @@ const SHORT_CASES: [(&str, &str); 6] = [
     ("OWN-gate/ipv6/443", "holds"),
 ];
 
-fn write_short(machine: &mut Machine) {
+fn write(machine: &mut Machine, list: &str) {
     machine
-        .run(&format!("cat >{SHORT} <<'LIST'\n{SHORT_LIST}LIST"))
+        .run(&format!("cat >{SHORT} <<'LIST'\n{list}LIST"))
         .ok();
 }
 
 /// The short list where there is no boundary. With one it is green, which [`assert_green_without_the_gate`] shows.
+///
+/// Its units are in order all the same, until one is changed: systemd is asked, and not the packets.
 pub(super) fn assert_red(machine: &mut Machine) {
-    write_short(machine);
-    let (code, report) = report(machine, &format!("--proofs {SHORT}"));
-    assert_eq!(code, 1, "{report}");
+    let order = ORDER.split_once('\n').map_or("", |(_, proof)| proof);
+    write(machine, &format!("{SHORT_LIST}{order}"));
+    let options = format!("--proofs {SHORT}");
+    let (code, short) = report(machine, &options);
+    assert_eq!(code, 1, "{short}");
     for (id, status) in SHORT_CASES {
-        assert_eq!(status_of(&report, id), status, "{id}: {report}");
+        assert_eq!(status_of(&short, id), status, "{id}: {short}");
+    }
+    assert_eq!(status_of(&short, "OWN-order"), "holds", "{short}");
+    for (change, _) in DISORDER {
+        machine.run(change).ok();
+    }
+    machine.run("systemctl daemon-reload").ok();
+    write(machine, ORDER);
+    let (code, order) = report(machine, &options);
+    assert_eq!(code, 1, "{order}");
+    let broken = ids(&order, "broken");
+    let found = broken.iter().find(|proof| proof.contains("OWN-order"));
+    let found = found.unwrap_or_else(|| panic!("{order}"));
+    for (_, words) in DISORDER {
+        assert!(found.contains(words), "{words}: {found}");
     }
 }
 
@@ -119,7 +155,7 @@ pub(super) fn assert_green_without_the_gate(machine: &mut Machine) {
     let (gate, before) = (machine.property(GATE, "MainPID"), unit(machine));
     let others = ["portcullis-orchestrator", "portcullis-boundary-watch"];
     let others_before = others.map(|name| machine.property(name, "MainPID"));
-    write_short(machine);
+    write(machine, SHORT_LIST);
     let report = prove(machine, &format!("--kill-gate --proofs {SHORT}"));
     for id in ["OPN-gate-is-down", "OPN-gate-is-back"] {
         assert_eq!(status_of(&report, id), "holds", "{id}: {report}");

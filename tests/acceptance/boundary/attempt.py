@@ -379,7 +379,37 @@ def udp_from(address, port, source_port):
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_BROADCAST, 1)
     sock.bind(("::" if ":" in address else "0.0.0.0", int(source_port)))
-    return datagram(sock, b"attempt\n", (address, int(port)))
+    # Through getaddrinfo, which understands "ff02::1:2%wire".
+    return datagram(sock, b"attempt\n", socket.getaddrinfo(address, int(port), proto=socket.IPPROTO_UDP)[0][4])
+
+
+def hears(address, port, source_port):
+    """Waits for an error about a flow from that port, over which nothing was sent."""
+    sock = socket.socket(family(address), socket.SOCK_DGRAM)
+    sock.bind(("::" if ":" in address else "0.0.0.0", int(source_port)))
+    sock.connect((address, int(port)))
+    sock.settimeout(PATIENCE)
+    print("waits", flush=True)
+    return "reached" if sock.recv(512) else "refused"
+
+
+def unreachable(address, port, source, source_port):
+    """Tells that host that nobody listens where its datagram went: from its port `source_port` to `source` and `port`."""
+    six = ":" in address
+    ends = [socket.inet_pton(family(address), one) for one in (address, source)]
+    quoted = struct.pack("!4H", int(source_port), int(port), 16, 0) + b"datagram"
+    if six:
+        head = struct.pack("!IHBB", 6 << 28, len(quoted), 17, 64) + ends[0] + ends[1]
+    else:
+        head = struct.pack("!BBHHHBBH", 0x45, 0, 20 + len(quoted), 0, 0, 64, 17, 0) + ends[0] + ends[1]
+    body = struct.pack("!BBHI", 1 if six else 3, 4 if six else 3, 0, 0) + head + quoted
+    if not six:
+        total = sum(struct.unpack("!%dH" % (len(body) // 2), body))
+        total = (total >> 16) + (total & 0xFFFF)
+        total = (total >> 16) + (total & 0xFFFF)
+        body = body[:2] + struct.pack("!H", ~total & 0xFFFF) + body[4:]
+    socket.socket(family(address), socket.SOCK_RAW, 58 if six else 1).sendto(body, (address, 0))
+    return "sent"
 
 
 def main():

@@ -5,7 +5,7 @@ use tests::command::Program;
 use tests::netns::Netns;
 use tests::wait;
 
-use super::lab::{AGENT, HOST4, HOST6, Lab, PEER4, PEER6, SUBORDINATE};
+use super::lab::{AGENT, HOST4, HOST6, Lab, PEER4, PEER6, Running, SUBORDINATE};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 
@@ -93,14 +93,7 @@ fn a_listening_agent_is_not_a_channel() {
         let lab = Lab::new(scope);
         for (any, address) in [("0.0.0.0", HOST4), ("::", HOST6)] {
             let _agent = lab.start(AGENT, &["listen", any, "8080"], "listening");
-            let dial = || {
-                Program::new("python3")
-                    .arg(lab.path("attempt.py"))
-                    .args(["tcp", address, "8080"])
-                    .in_netns(&lab.peer)
-                    .run()
-                    .stdout
-            };
+            let dial = || lab.outside(&["tcp", address, "8080"]).run().stdout;
             lab.open();
             let open = dial();
             assert!(open.contains("reached"), "control: {scope}: {open}");
@@ -116,6 +109,31 @@ fn a_listening_agent_is_not_a_channel() {
                 lab.refused(AGENT)
             };
             assert!(counted > 0, "{scope}: {}", lab.counters());
+        }
+    }
+}
+
+/// Somebody outside dialled an agent before there were rules; what it asks afterwards is not answered.
+/// Attack: KRN-07
+#[test]
+fn a_flow_that_an_agent_accepted_before_the_rules_is_no_channel() {
+    for scope in SCOPES {
+        for (any, address) in [("0.0.0.0", HOST4), ("::", HOST6)] {
+            let lab = Lab::new(scope);
+            track(&lab);
+            let _agent = lab.start(AGENT, &["listen", any, "8080"], "listening");
+            let dial = || Running::start(lab.outside(&["hold", address, "8080"]), "open");
+            let mut control = dial();
+            control.say("again");
+            let attempt = control.finish();
+            assert_eq!(attempt.outcome, "reached", "control: {scope}: {attempt:?}");
+            let mut held = dial();
+            lab.shut();
+            let before = lab.received_data();
+            held.say("again");
+            let attempt = held.finish();
+            assert_ne!(attempt.outcome, "reached", "{scope} {address}: {attempt:?}");
+            assert_eq!(lab.received_data(), before, "{scope} {address}");
         }
     }
 }

@@ -27,6 +27,8 @@ pub(super) const AGENT: u32 = 61_500;
 pub(super) const OTHER_AGENT: u32 = 61_501;
 pub(super) const GATE: u32 = 61_900;
 pub(super) const MONITOR: u32 = 61_901;
+/// As whom apt fetches.
+pub(super) const APT: u32 = 42;
 /// First of the agent account's 1,000 subordinate uids.
 pub(super) const SUBORDINATE: u32 = 700_000;
 
@@ -156,6 +158,7 @@ impl Lab {
             ("lab-other", OTHER_AGENT),
             ("lab-gate", GATE),
             ("lab-monitor", MONITOR),
+            ("_apt", APT),
         ] {
             passwd.push_str(&format!(
                 "{name}:x:{uid}:{uid}::/nonexistent:/usr/sbin/nologin\n"
@@ -264,9 +267,23 @@ impl Lab {
         Attempt::of(&self.on_host(self.attempt_words(uid, words)).run())
     }
 
+    /// The same; `None` when it ended before it said `ready`.
+    pub(super) fn try_to_start(&self, uid: u32, words: &[&str], ready: &str) -> Option<Running> {
+        let running = Running::begin(self.on_host(self.attempt_words(uid, words)));
+        running.says(ready).then_some(running)
+    }
+
     /// A long attempt, until it has said `ready`.
     pub(super) fn start(&self, uid: u32, words: &[&str], ready: &str) -> Running {
         Running::start(self.on_host(self.attempt_words(uid, words)), ready)
+    }
+
+    /// The same outside, with this host as its peer.
+    pub(super) fn outside(&self, words: &[&str]) -> Program {
+        let words = self.script(words);
+        Program::new(&words[0])
+            .args(&words[1..])
+            .in_netns(&self.peer)
     }
 
     /// The ruleset that the file and the accounts mean.
@@ -432,7 +449,20 @@ pub(super) struct Running {
 }
 
 impl Running {
+    #[track_caller]
     pub(super) fn start(program: Program, ready: &str) -> Self {
+        let running = Self::begin(program);
+        running.until(ready);
+        running
+    }
+
+    /// Whether it says this before it ends.
+    fn says(&self, text: &str) -> bool {
+        let mut lines = std::iter::from_fn(|| self.lines.recv_timeout(wait::PATIENCE).ok());
+        lines.any(|line| line.contains(text))
+    }
+
+    fn begin(program: Program) -> Self {
         let mut child = program.spawn();
         let output = child.stdout.take().unwrap();
         let errors = child.stderr.take().unwrap();
@@ -450,13 +480,11 @@ impl Running {
             });
         }
         let input = child.stdin.take();
-        let running = Self {
+        Self {
             child,
             input,
             lines,
-        };
-        running.until(ready);
-        running
+        }
     }
 
     pub(super) fn pid(&self) -> u32 {

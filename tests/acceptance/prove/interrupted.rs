@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::process::Child;
+use std::time::Duration;
 
 use tests::command::Program;
 use tests::instance::Instance;
 use tests::wait;
 
 const TERM: u32 = 15;
+/// How long all attempts may take on a machine that is at work.
+const FIRST_ROUND: Duration = Duration::from_secs(400);
 
 fn gates(instance: &Instance) -> Vec<u32> {
     instance.processes("portcullis-proxy run")
@@ -25,7 +28,8 @@ impl<'a> Held<'a> {
     fn start(instance: &'a Instance) -> Self {
         let before = gates(instance);
         let prove = instance.portcullis().args(["prove", "--kill-gate"]).spawn();
-        let holder = wait::until("the gate is down", || {
+        // Everything is tried once before that.
+        let holder = wait::until_within(FIRST_ROUND, "the gate is down", || {
             match instance.processes("prove hold-gate")[..] {
                 [holder] if gates(instance).is_empty() => Some(holder),
                 _ => None,

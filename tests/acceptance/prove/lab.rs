@@ -9,6 +9,8 @@ use tests::netns::Netns;
 use tests::{binaries, host};
 
 pub(super) const TABLE: &str = "portcullis-prove";
+/// Seconds for a whole list. Each of its attempts has a limit of its own, with a reason.
+const LIMIT: u32 = 600;
 
 pub(super) struct Lab {
     pub(super) netns: Netns,
@@ -227,6 +229,7 @@ impl Lab {
         Program::new(&self.portcullis)
             .args(words)
             .in_netns(&self.netns)
+            .limit(LIMIT)
             .run()
     }
 
@@ -241,13 +244,24 @@ impl Lab {
     /// The proofs of the built-in list with these ids, on a machine that a shell prepares in a mount namespace of its own.
     #[track_caller]
     pub(super) fn prove_only(&self, ids: &[&str], prepare: &str) -> Proven {
+        let of = format!("--boundary {}", self.path("boundary.toml").display());
+        self.prove_prepared(&of, ids, prepare)
+    }
+
+    /// The same of an instance at that prefix.
+    #[track_caller]
+    pub(super) fn prove_instance(&self, prefix: &Path, ids: &[&str], prepare: &str) -> Proven {
+        self.prove_prepared(&format!("--prefix {}", prefix.display()), ids, prepare)
+    }
+
+    #[track_caller]
+    fn prove_prepared(&self, of: &str, ids: &[&str], prepare: &str) -> Proven {
         let list = self.path("only.toml");
         std::fs::write(&list, only(ids)).unwrap();
         let script = format!(
-            "set -e\n{prepare}\nset +e\n{} prove --format json --boundary {} --agent {} --proofs {}\n\
+            "set -e\n{prepare}\nset +e\n{} prove --format json {of} --agent {} --proofs {}\n\
              code=$?\n[ -z \"$!\" ] || kill $!\nexit $code",
             self.portcullis.display(),
-            self.path("boundary.toml").display(),
             self.agent(),
             list.display()
         );
@@ -255,6 +269,7 @@ impl Lab {
             Program::new("sh")
                 .args(["-c", &script])
                 .in_netns(&self.netns)
+                .limit(LIMIT)
                 .run(),
         )
     }
@@ -301,7 +316,8 @@ impl Lab {
             .arg(&self.portcullis)
             .args(["prove", "--format", "json"])
             .args(more)
-            .in_netns(&self.netns);
+            .in_netns(&self.netns)
+            .limit(LIMIT);
         Proven::of(program.run())
     }
 
