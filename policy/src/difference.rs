@@ -99,6 +99,8 @@ enum Does<'a> {
     Allow,
     Deny,
     Push(&'a RefGlob),
+    /// Under these conditions, as lines.
+    When(Vec<String>),
 }
 
 fn items(services: &[Service]) -> Vec<Item<'_>> {
@@ -115,6 +117,11 @@ fn items(services: &[Service]) -> Vec<Item<'_>> {
             };
             for entry in &service.allow {
                 add(entry, Does::Allow);
+            }
+            for when in &service.when {
+                for entry in &when.entries {
+                    add(entry, Does::When(when.conditions.lines()));
+                }
             }
             for entry in &service.deny {
                 add(entry, Does::Deny);
@@ -159,7 +166,9 @@ impl Item<'_> {
         let does = match (&self.does, &narrow.does) {
             (Does::Allow, Does::Allow) | (Does::Deny, Does::Deny) => true,
             (Does::Push(wide), Does::Push(narrow)) => wide.covers(narrow),
-            (Does::Allow | Does::Deny | Does::Push(_), _) => false,
+            // Conditions also shut what is beside them, so that only the same ones are the same.
+            (Does::When(wide), Does::When(narrow)) => wide == narrow,
+            (Does::Allow | Does::Deny | Does::Push(_) | Does::When(_), _) => false,
         };
         let (to, from) = (self.destination, narrow.destination);
         does && to.scheme == from.scheme
@@ -227,6 +236,12 @@ impl Item<'_> {
             what: match &self.does {
                 Does::Allow => request,
                 Does::Deny => format!("denied: {request}"),
+                Does::When(conditions) => {
+                    format!(
+                        "{request} when {}, and not otherwise",
+                        conditions.join(" and ")
+                    )
+                }
                 Does::Push(glob) => format!("{request} to {}", glob.as_str()),
             },
             rule: self.service.id.clone(),

@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 
 use crate::authority::Scheme;
+use crate::condition::{Conditional, Conditions, Pointer};
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry};
-use crate::service::{Kind, SEGMENT, Service, WEBSOCKET};
+use crate::service::{INSPECTED_BYTES, Kind, SEGMENT, Service, WEBSOCKET};
 
 /// The services as TOML, each of kind http except the board, whose socket no plain rule can name.
 /// Reading it again gives a policy that decides the same.
@@ -91,10 +93,68 @@ pub(crate) fn body(service: &Service) -> String {
     for (key, bound) in service.caps.keys() {
         line(&mut out, key, &bound.to_string());
     }
+    if service.inspected != INSPECTED_BYTES {
+        line(
+            &mut out,
+            "max_inspected_bytes",
+            &service.inspected.to_string(),
+        );
+    }
     if let Some(why) = &service.why {
         line(&mut out, "why", &quoted(why));
     }
+    let mut tables: Vec<String> = service.when.iter().map(when).collect();
+    tables.sort();
+    out.extend(tables);
     out
+}
+
+/// One `[[service.when]]`.
+fn when(conditional: &Conditional) -> String {
+    let mut out = String::from("\n[[service.when]]\n");
+    let texts: BTreeSet<String> = conditional.entries.iter().map(Entry::to_string).collect();
+    line(&mut out, "allow", &list(texts.iter().map(String::as_str)));
+    let Conditions {
+        query,
+        headers,
+        json,
+        form,
+        graphql,
+    } = &conditional.conditions;
+    for (key, map) in [("query", query), ("headers", headers), ("form", form)] {
+        let member = |(name, values): (&String, &Vec<String>)| {
+            let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+            format!("{} = {}", quoted(name), one_or_many(&values))
+        };
+        table(&mut out, key, map.iter().map(member).collect());
+    }
+    let member = |(pointer, values): (&Pointer, &Vec<Value>)| {
+        let value = |value: &Value| match value {
+            Value::String(text) => quoted(text),
+            other => other.to_string(),
+        };
+        let values: Vec<String> = values.iter().map(value).collect();
+        format!("{} = {}", quoted(&pointer.text), one_or_many(&values))
+    };
+    table(&mut out, "json", json.iter().map(member).collect());
+    if !graphql.is_empty() {
+        let words: Vec<String> = graphql.iter().map(ToString::to_string).collect();
+        line(&mut out, "graphql", &list(words.iter().map(String::as_str)));
+    }
+    out
+}
+
+fn table(out: &mut String, key: &str, members: Vec<String>) {
+    if !members.is_empty() {
+        line(out, key, &format!("{{ {} }}", members.join(", ")));
+    }
+}
+
+fn one_or_many(values: &[String]) -> String {
+    match values {
+        [one] => one.clone(),
+        many => format!("[{}]", many.join(", ")),
+    }
 }
 
 fn line(out: &mut String, key: &str, value: &str) {

@@ -161,6 +161,21 @@ impl Explain<'_> {
         .by(&service.id, service.why.as_deref())
     }
 
+    /// The path spells what a condition stands over in another way than the rule does.
+    pub(crate) fn nearly_conditional(&self, service: &Service, request: &Request<'_>) -> Refusal {
+        Refusal::new(
+            Code::AmbiguousPath,
+            &format!(
+                "{} may be read as a path over which rule `{}` has a condition",
+                shown(request),
+                service.id
+            ),
+            "send the plain form of the path: no repeated, trailing or encoded slash, no `;`, \
+             same letters",
+        )
+        .by(&service.id, service.why.as_deref())
+    }
+
     /// A push that no service judges by its refs.
     pub(crate) fn unjudged_push(
         &self,
@@ -221,7 +236,7 @@ impl Explain<'_> {
             .by(&service.id, service.why.as_deref());
         }
         let nearest = opening()
-            .flat_map(|service| service.allow.iter().map(move |entry| (service, entry)))
+            .flat_map(|service| service.entries().map(move |entry| (service, entry)))
             .max_by(|(a, x), (b, y)| {
                 likeness(x, target)
                     .total_cmp(&likeness(y, target))

@@ -16,6 +16,8 @@ pub mod authority;
 pub mod boundary;
 mod caps;
 mod case;
+mod condition;
+mod content;
 pub mod credential;
 mod diagnostics;
 mod difference;
@@ -47,7 +49,10 @@ pub use permit::{Permit, Route, RuleId, RuleIdError, SpkiPin, UpstreamTls};
 pub use policy::{Decision, Policy, Routing};
 pub use refusal::{Code, Refusal};
 pub use replay::Replayed;
-pub use request::{Facts, Inspection, RefUpdate, Request};
+pub use request::{
+    Body, Content, Facts, Inspection, Operation, OperationKind, Reading, RefUpdate, Request, Spool,
+    Wanted,
+};
 pub use schema::schema;
 pub use service::{Destination, ServiceView};
 pub use trial::{Outcome, Trial, ref_update, split as split_url};

@@ -9,12 +9,11 @@ use crate::index::Index;
 use crate::path::{PathError, Slashes, Target};
 use crate::pattern::{HostPattern, Method};
 use crate::permit::{Permit, Route};
-use crate::push;
 use crate::record::RecordFacts;
 use crate::refusal::{Code, Refusal};
 use crate::request::{Facts, Inspection, Request};
 use crate::service::{Destination, Features, Service, ServiceView};
-use crate::{expand, source};
+use crate::{content, expand, push, source};
 
 /// A policy that was read without a problem. The empty policy permits nothing.
 ///
@@ -266,6 +265,34 @@ impl Policy {
             return Err(explain.unjudged_push(&listed, request, &target));
         }
 
+        // What a condition stands over is opened by conditions alone: a broad `allow` beside them, or
+        // a spelling that only an upstream reads as the same, is no way round.
+        let nearly = listed
+            .iter()
+            .filter(|service| service.nearly_claims(method, &target));
+        if let Some(service) = nearly.min_by_key(|service| &service.id) {
+            return Err(explain.nearly_conditional(service, request));
+        }
+        if listed.iter().any(|service| service.claims(method, &target)) {
+            let claiming: Vec<&Service> = listed
+                .iter()
+                .copied()
+                .filter(|service| service.conditional(method, &target).next().is_some())
+                .collect();
+            if claiming.is_empty() {
+                return Err(explain.not_allowed(&listed, request, &target));
+            }
+            return match content::judge(&claiming, method, &target, facts) {
+                content::Judgement::Inspect(wanted) => {
+                    Ok(Decision::Inspect(Inspection::Content(wanted)))
+                }
+                content::Judgement::Allow(allowing, summary) => {
+                    permit(&allowing, route, request, summary)
+                }
+                content::Judgement::Refuse(refusal) => Err(refusal),
+            };
+        }
+
         let allowing: Vec<&Service> = listed
             .iter()
             .copied()
@@ -296,6 +323,14 @@ impl Policy {
         entries
             .filter_map(|entry| entry.query().map(str::to_owned))
             .collect()
+    }
+
+    /// Whether a condition of the destination is one of a query.
+    pub(crate) fn asks_about_queries(&self, scheme: Scheme, authority: &Authority) -> bool {
+        let mut when = self
+            .listed(scheme, authority)
+            .flat_map(|service| &service.when);
+        when.any(|when| !when.conditions.query.is_empty())
     }
 
     /// The services as they are judged.

@@ -29,6 +29,9 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
     let updates = match facts {
         Facts::None => return Judgement::Inspect,
         Facts::Unreadable(problem) => return Judgement::Refuse(unreadable(judging, problem)),
+        Facts::Content(_) => {
+            return Judgement::Refuse(unreadable(judging, "it was not read as a push"));
+        }
         Facts::Push(updates) => updates,
     };
     let mut summary = Vec::with_capacity(updates.len());
@@ -62,6 +65,17 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
     });
     // A service that did not allow has an objection; were it not so, the answer is still no.
     Judgement::Refuse(refusal.unwrap_or_else(|| unreadable(judging, "the commands changed")))
+}
+
+/// The commands that make sense, for a record.
+pub(crate) fn readable(updates: &[RefUpdate]) -> Vec<PushFact> {
+    let fact = |update: &RefUpdate| {
+        Some(PushFact {
+            name: update.name.clone(),
+            op: operation(update).ok()?,
+        })
+    };
+    updates.iter().filter_map(fact).collect()
 }
 
 /// The operation of a command, or why the command makes no sense.

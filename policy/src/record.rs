@@ -28,7 +28,7 @@ use crate::grant::{Grant, RunId};
 use crate::permit::RuleId;
 use crate::refusal::Code;
 
-pub use facts::{PushFact, RecordFacts, RefOp};
+pub use facts::{BodyFact, PushFact, RecordFacts, RefOp};
 pub use log::{Checkpoint, LogFact};
 
 /// The schema version that this module writes.

@@ -77,6 +77,12 @@ codes! {
     LfsNotAllowed = "lfs_not_allowed", 403;
     /// The facts that the rule needs could not be read from the request.
     CouldNotInspect = "could_not_inspect", 403;
+    /// The body is longer than the rule has read.
+    InspectionTooLarge = "inspection_too_large", 413;
+    /// A condition of the rule on the query, the head or the body is not met.
+    ConditionNotMet = "condition_not_met", 403;
+    /// The GraphQL request would execute an operation that the rule does not permit.
+    OperationNotAllowed = "operation_not_allowed", 403;
     /// Several rules allow the request with different credentials.
     AmbiguousCredential = "ambiguous_credential", 403;
     /// CONNECT target, SNI and Host do not name one authority.

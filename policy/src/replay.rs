@@ -60,6 +60,9 @@ impl Policy {
                 }
             };
         };
+        if path.contains(REDACTED) && self.asks_about_queries(scheme, &authority) {
+            return Replayed::CouldNotTell("the value of its query");
+        }
         let mut found: Option<Replayed> = None;
         for target in self.targets(scheme, &authority, path) {
             let trial = Trial {
@@ -156,6 +159,8 @@ fn judged(code: Code) -> bool {
             | Code::RefNotAllowed
             | Code::DeleteNotAllowed
             | Code::LfsNotAllowed
+            | Code::ConditionNotMet
+            | Code::OperationNotAllowed
             | Code::AmbiguousCredential
     )
 }

@@ -1,4 +1,8 @@
-//! What is judged: one request, and the facts read from its body.
+//! What is judged: one request, and the facts read from it.
+
+use std::sync::Arc;
+
+use serde_json::Value;
 
 use crate::authority::{Authority, Scheme};
 
@@ -15,13 +19,15 @@ pub struct Request<'a> {
     pub target: &'a str,
 }
 
-/// What the gate read from a request's body because [`Inspection`] asked for it.
+/// What the gate read from a request because [`Inspection`] asked for it. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Facts {
     /// Nothing was read.
     None,
     /// The commands of a `git push`, in order; empty for a flush-only probe.
     Push(Vec<RefUpdate>),
+    /// What stands in a request's head and whole body.
+    Content(Arc<Content>),
     /// The body could not be read as what it should be; says why.
     Unreadable(String),
 }
@@ -38,8 +44,143 @@ pub struct RefUpdate {
 }
 
 /// What a rule needs to know before it can judge.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Inspection {
     /// The command list of a `git-receive-pack` request body.
     ReceivePack,
+    /// Fields of the head, and the whole body.
+    Content(Wanted),
+}
+
+/// What rules ask about a request beside its method and target.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// The fields of the head that are asked about, by lower-case name, each once.
+    pub headers: Vec<String>,
+    /// How the body is asked about, if it is at all.
+    pub body: Option<Spool>,
+}
+
+/// How a body is asked about. The gate reads it whole, before anything of it leaves, and sends the
+/// very bytes that it read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Spool {
+    /// The most bytes, as sent and once more as unpacked, that any rule has the gate read.
+    pub most: u64,
+    /// Read as JSON.
+    pub json: bool,
+    /// Read as a form.
+    pub form: bool,
+    /// Read as a GraphQL request.
+    pub graphql: bool,
+}
+
+/// What was read of a request.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Content {
+    /// The fields that were asked about, in order, each value as sent; a value that is no visible
+    /// ASCII is [`None`].
+    pub headers: Vec<(String, Option<String>)>,
+    /// The body, if it was asked about.
+    pub body: Option<Body>,
+}
+
+/// A body that was read whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Body {
+    /// Its bytes as sent, or as unpacked if those are more. `None`: more than any rule has read.
+    pub bytes: Option<u64>,
+    /// The SHA-256 of the bytes as sent, in hex; empty where they were not read.
+    pub sha256: String,
+    /// As JSON. No object on the way to a value has a member twice.
+    pub json: Reading<Value>,
+    /// As a form: decoded names and values, in order.
+    pub form: Reading<Vec<(String, String)>>,
+    /// As a GraphQL request: what it would execute, one of each member of a batch.
+    pub graphql: Reading<Vec<Operation>>,
+}
+
+/// What came of reading a body in one way.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Reading<T> {
+    /// Nobody asked.
+    #[default]
+    NotAsked,
+    /// It is this.
+    Read(T),
+    /// It could not be inspected; says why.
+    Unreadable(String),
+}
+
+/// A GraphQL operation that would be executed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Operation {
+    /// Its type.
+    pub kind: OperationKind,
+    /// Its name, if it has one.
+    pub name: Option<String>,
+    /// The names of the fields that it selects from the root, behind aliases and fragments; each
+    /// once.
+    pub fields: Vec<String>,
+}
+
+/// The type of a GraphQL operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum OperationKind {
+    /// Reads.
+    Query,
+    /// Writes.
+    Mutation,
+    /// Streams.
+    Subscription,
+}
+
+impl OperationKind {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Query, Self::Mutation, Self::Subscription];
+
+    /// As GraphQL has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Query => "query",
+            Self::Mutation => "mutation",
+            Self::Subscription => "subscription",
+        }
+    }
+}
+
+impl Wanted {
+    /// Whether anything is asked about.
+    #[must_use]
+    pub fn is_some(&self) -> bool {
+        !self.headers.is_empty() || self.body.is_some()
+    }
+}
+
+impl Spool {
+    /// What both ask about.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            most: self.most.max(other.most),
+            json: self.json || other.json,
+            form: self.form || other.form,
+            graphql: self.graphql || other.graphql,
+        }
+    }
+}
+
+impl Body {
+    /// A body that is longer than any rule has read.
+    #[must_use]
+    pub fn beyond() -> Self {
+        Self {
+            bytes: None,
+            sha256: String::new(),
+            json: Reading::NotAsked,
+            form: Reading::NotAsked,
+            graphql: Reading::NotAsked,
+        }
+    }
 }

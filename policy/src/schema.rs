@@ -4,8 +4,8 @@ use serde_json::{Map, Value, json};
 
 use crate::caps::{MOST_BYTES, MOST_SECONDS};
 use crate::refusal::Code;
-use crate::service::{Kind, SEGMENT, WEBSOCKET};
-use crate::source::{kind_keys, test_keys};
+use crate::service::{Kind, MOST_INSPECTED_BYTES, SEGMENT, WEBSOCKET};
+use crate::source::{kind_keys, test_keys, when_keys};
 
 /// The schema of a policy file. What it lets through may still not load: `portcullis policy check` says so.
 #[must_use]
@@ -69,6 +69,39 @@ fn test() -> Value {
     })
 }
 
+/// Entries under conditions.
+fn when() -> Value {
+    let scalar = json!({ "type": ["string", "integer", "boolean"] });
+    let values = json!({ "anyOf": [scalar, { "type": "array", "minItems": 1, "items": scalar }] });
+    let map = |description: &str| {
+        json!({
+            "type": "object", "minProperties": 1, "additionalProperties": values,
+            "description": description,
+        })
+    };
+    let mut properties = Map::new();
+    for name in when_keys() {
+        let value = match *name {
+            "query" => map("What named parameters of the query must be; `*` for any characters."),
+            "headers" => map("What named fields of the head must be; `*` for any characters."),
+            "json" => map("What must stand at JSON pointers of the body."),
+            "form" => map("What named fields of a form must be; `*` for any characters."),
+            "graphql" => texts("Operations: `query`, `mutation:NAME`, ..."),
+            _ => texts("`METHOD /path` lines that are allowed where every condition is met."),
+        };
+        properties.insert((*name).to_owned(), value);
+    }
+    json!({
+        "type": "array",
+        "items": {
+            "type": "object",
+            "additionalProperties": false,
+            "required": ["allow"],
+            "properties": properties,
+        },
+    })
+}
+
 fn text(description: &str) -> Value {
     json!({ "type": "string", "description": description })
 }
@@ -118,6 +151,11 @@ fn key(name: &str) -> Option<Value> {
         "credential" => {
             text("The name that the gate's configuration gives a credential; never the secret.")
         }
+        "when" => when(),
+        "max_inspected_bytes" => number(
+            MOST_INSPECTED_BYTES,
+            "The most bytes of a body that is read to judge a request.",
+        ),
         "scheme" => json!({ "enum": ["https", "http"] }),
         "ignore_case" => flag("Letters in `allow` and `push` match in either case."),
         "encoded_slash" => {

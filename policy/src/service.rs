@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::authority::Scheme;
 use crate::caps::Caps;
+use crate::condition::Conditional;
 use crate::credential::CredentialName;
 use crate::path::{Slashes, Target};
 use crate::pattern::{Case, Entry, HostPattern, Method, RefGlob};
@@ -44,6 +45,9 @@ pub struct ServiceView {
     pub allow: Vec<String>,
     /// What it denies.
     pub deny: Vec<String>,
+    /// What it allows under conditions, as `METHOD /path when CONDITION and CONDITION`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub when: Vec<String>,
     /// Which pushes it judges, as `POST /path` lines.
     pub push: Vec<String>,
     /// The refs that may be pushed.
@@ -55,6 +59,9 @@ pub struct ServiceView {
     /// What an encoded slash in a path is, where one is opened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encoded_slash: Option<&'static str>,
+    /// The most bytes of a body that is read to judge it, where that is not the default.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_inspected_bytes: Option<u64>,
     /// The most bytes of a request's body.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_request_bytes: Option<u64>,
@@ -80,6 +87,11 @@ pub(crate) enum Kind {
 /// What `encoded_slash` can say to open one.
 pub(crate) const SEGMENT: &str = "segment";
 
+/// `max_inspected_bytes` where a service does not say: 1 MiB.
+pub(crate) const INSPECTED_BYTES: u64 = 1 << 20;
+/// The most that it can say: 64 MiB. What is read is held in memory.
+pub(crate) const MOST_INSPECTED_BYTES: u64 = 64 << 20;
+
 /// The protocol that `upgrade` can name.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
@@ -98,6 +110,10 @@ pub(crate) struct Service {
     pub(crate) slashes: Slashes,
     pub(crate) allow: Vec<Entry>,
     pub(crate) deny: Vec<Entry>,
+    /// What is allowed under conditions. Where such an entry covers a request, `allow` does not.
+    pub(crate) when: Vec<Conditional>,
+    /// The most bytes of a body that is read to judge it.
+    pub(crate) inspected: u64,
     /// Requests whose body is a push to be judged by `refs`.
     pub(crate) push: Vec<Entry>,
     pub(crate) refs: Vec<RefGlob>,
@@ -132,7 +148,7 @@ impl Kind {
 impl Service {
     /// Whether the service opens anything; one that only denies does not.
     pub(crate) fn opens(&self) -> bool {
-        !self.allow.is_empty() || !self.push.is_empty()
+        !self.allow.is_empty() || !self.push.is_empty() || !self.when.is_empty()
     }
 
     /// Whether `allow` reads the target at all: an encoded slash only where the service opens it.
@@ -140,18 +156,25 @@ impl Service {
         self.slashes == Slashes::Segment || !target.has_encoded_slash()
     }
 
-    /// The entries of `allow` that cover the target, whatever the method.
+    /// The entries of `allow`, and those that are allowed under conditions.
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &Entry> {
+        let conditional = self.when.iter().flat_map(|when| &when.entries);
+        self.allow.iter().chain(conditional)
+    }
+
+    /// The entries that cover the target, whatever the method and the conditions.
     pub(crate) fn covering(&self, target: &Target<'_>) -> impl Iterator<Item = &Entry> {
         let reads = self.reads(target);
-        self.allow
-            .iter()
+        self.entries()
             .filter(move |entry| reads && entry.covers_target(target, self.case))
     }
 
     /// Whether an entry of `allow` covers the request.
     pub(crate) fn allows(&self, method: Method, target: &Target<'_>) -> bool {
-        self.covering(target)
-            .any(|entry| entry.covers_method(method))
+        let reads = self.reads(target);
+        let covers =
+            |entry: &Entry| entry.covers_method(method) && entry.covers_target(target, self.case);
+        reads && self.allow.iter().any(covers)
     }
 
     /// Whether `refs` judges the request as a push. Git sends no encoded slash, so one with it is
@@ -160,6 +183,47 @@ impl Service {
         let covers =
             |entry: &Entry| entry.covers_method(method) && entry.covers_target(target, self.case);
         !target.has_encoded_slash() && self.push.iter().any(covers)
+    }
+
+    /// Whether a condition stands over the target: by an entry that covers the request, or by one
+    /// for GraphQL, which is judged whatever the method.
+    pub(crate) fn claims(&self, method: Method, target: &Target<'_>) -> bool {
+        let reads = self.reads(target);
+        let covers = |when: &Conditional, entry: &Entry| {
+            when.claims_method(entry, method) && entry.covers_target(target, self.case)
+        };
+        reads
+            && self
+                .when
+                .iter()
+                .any(|when| when.entries.iter().any(|entry| covers(when, entry)))
+    }
+
+    /// Whether the target may be read as one that a condition stands over, and is not.
+    pub(crate) fn nearly_claims(&self, method: Method, target: &Target<'_>) -> bool {
+        let nearly = |when: &Conditional, entry: &Entry| {
+            when.claims_method(entry, method)
+                && entry.denies_target(target)
+                && !(self.reads(target) && entry.covers_target(target, self.case))
+        };
+        self.when
+            .iter()
+            .any(|when| when.entries.iter().any(|entry| nearly(when, entry)))
+    }
+
+    /// What allows the request if its conditions are met.
+    pub(crate) fn conditional<'s>(
+        &'s self,
+        method: Method,
+        target: &'s Target<'_>,
+    ) -> impl Iterator<Item = &'s Conditional> {
+        let reads = self.reads(target);
+        self.when.iter().filter(move |when| {
+            reads
+                && when.entries.iter().any(|entry| {
+                    entry.covers_method(method) && entry.covers_target(target, self.case)
+                })
+        })
     }
 
     /// For people.
@@ -175,6 +239,7 @@ impl Service {
             credential: self.credential.clone(),
             allow: lines(&self.allow),
             deny: lines(&self.deny),
+            when: self.when.iter().flat_map(Conditional::lines).collect(),
             push: lines(&self.push),
             refs: self
                 .refs
@@ -192,6 +257,7 @@ impl Service {
                 Slashes::Segment => Some(SEGMENT),
                 Slashes::Refused => None,
             },
+            max_inspected_bytes: (self.inspected != INSPECTED_BYTES).then_some(self.inspected),
             max_request_bytes: self.caps.request_bytes,
             max_response_bytes: self.caps.response_bytes,
             max_seconds: self.caps.seconds,

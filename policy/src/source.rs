@@ -85,6 +85,11 @@ pub(crate) fn test_keys() -> &'static [&'static str] {
     cases::KEYS
 }
 
+/// Every key of conditions.
+pub(crate) fn when_keys() -> &'static [&'static str] {
+    kinds::when_keys()
+}
+
 /// Gives `KIND-HOST-n` to services without an id. `n` follows from what the services say and not
 /// from where they stand, so that reordering a file changes nothing.
 fn name_the_nameless(placed: &mut [Placed]) {

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::credential::Vault;
 use crate::descriptors::Descriptors;
 use crate::flood::Flood;
+use crate::inspect::spool::Room;
 use crate::names::Names;
 use crate::policies::Policies;
 use crate::runs::Runs;
@@ -62,6 +63,8 @@ pub struct Gate {
     pub descriptors: Arc<Descriptors>,
     pub upstream: Upstream,
     pub names: Names,
+    /// Room for bodies that are read whole before they are judged.
+    pub room: Room,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
     unnamed: Arc<Mutex<Doors>>,
@@ -100,6 +103,7 @@ impl Gate {
         Ok(Self {
             upstream: Upstream::new(settings, provider, Arc::clone(&parts.descriptors)),
             names: Names::new(parts.config.limits.new_names),
+            room: Room::new(parts.config.limits.inspected_bytes),
             config: parts.config,
             policies: parts.policies,
             vault: parts.vault,

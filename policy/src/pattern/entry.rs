@@ -125,13 +125,17 @@ impl Entry {
     /// Whether a deny entry hits. Denying reads a path as widely as an upstream might: letter case,
     /// repeated slashes and `;parameters` make no difference.
     pub(crate) fn denies(&self, method: Method, target: &Target<'_>) -> bool {
+        self.covers_method(method) && self.denies_target(target)
+    }
+
+    /// The same whatever the method.
+    pub(crate) fn denies_target(&self, target: &Target<'_>) -> bool {
         let hits = |segments: &[Segment]| {
             target
                 .readings()
                 .any(|reading| match_segments(segments, reading, Case::Ignore))
         };
-        self.covers_method(method)
-            && (hits(&self.segments) || self.split.as_deref().is_some_and(hits))
+        hits(&self.segments) || self.split.as_deref().is_some_and(hits)
     }
 
     /// The methods, a bit for each.

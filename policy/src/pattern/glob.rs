@@ -65,6 +65,11 @@ pub(super) fn match_segments(pattern: &[Segment], path: &[Piece<'_>], case: Case
     }
 }
 
+/// `*` for any characters of a text.
+pub(crate) fn text_matches(glob: &str, text: &str) -> bool {
+    match_one(glob, text, Case::Exact)
+}
+
 /// `*` within one segment, by the same method, byte by byte.
 fn match_one(glob: &str, text: &str, case: Case) -> bool {
     let (glob, text) = (glob.as_bytes(), text.as_bytes());

@@ -85,7 +85,7 @@ pub(super) fn ask_with(policy: &Policy, method: &str, url: &str, facts: &Facts) 
             }
         }
         Decision::Refuse(refusal) => refused(refusal),
-        Decision::Inspect(Inspection::ReceivePack) => Outcome::Inspect,
+        Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => Outcome::Inspect,
     }
 }
 

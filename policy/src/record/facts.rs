@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::push;
+use crate::request::{Content, Facts, Reading};
+
 /// What inspection found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecordFacts {
@@ -11,6 +14,9 @@ pub struct RecordFacts {
     /// The top-level fields of a GraphQL document, as `mutation createIssue`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graphql: Vec<String>,
+    /// A body that was read whole.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub body: Option<BodyFact>,
     /// The model that was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -57,6 +63,55 @@ impl RecordFacts {
         self.left_out = self.left_out.saturating_add(gone);
         self
     }
+}
+
+impl Facts {
+    /// What of the facts is recorded, whatever is decided by them; nothing of what stood in fields or
+    /// in a body but which operations a GraphQL request names.
+    #[must_use]
+    pub fn summary(&self) -> Option<RecordFacts> {
+        let facts = match self {
+            Self::None | Self::Unreadable(_) => return None,
+            Self::Push(updates) => RecordFacts {
+                push: push::readable(updates),
+                ..RecordFacts::default()
+            },
+            Self::Content(content) => of_content(content)?,
+        };
+        Some(facts.bounded())
+    }
+}
+
+fn of_content(content: &Content) -> Option<RecordFacts> {
+    let body = content.body.as_ref()?;
+    let operations = match &body.graphql {
+        Reading::Read(operations) => operations.as_slice(),
+        Reading::NotAsked | Reading::Unreadable(_) => &[],
+    };
+    let graphql = operations.iter().flat_map(|operation| {
+        let kind = operation.kind.as_str();
+        operation
+            .fields
+            .iter()
+            .map(move |field| format!("{kind} {field}"))
+    });
+    Some(RecordFacts {
+        graphql: graphql.collect(),
+        body: body.bytes.map(|bytes| BodyFact {
+            bytes,
+            sha256: body.sha256.clone(),
+        }),
+        ..RecordFacts::default()
+    })
+}
+
+/// A body that was read whole.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BodyFact {
+    /// Its bytes as sent, or as unpacked if those are more.
+    pub bytes: u64,
+    /// The SHA-256 of the bytes as sent, in hex.
+    pub sha256: String,
 }
 
 /// The name of a model takes no more bytes than this.

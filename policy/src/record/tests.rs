@@ -70,6 +70,7 @@ fn any_record_can_be_made_to_fit_into_a_line() {
                 3
             ],
             graphql: vec![long.clone(); 4],
+            body: None,
             model: Some(long.clone()),
             left_out: 5,
         });

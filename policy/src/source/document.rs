@@ -42,6 +42,30 @@ pub(super) struct Table<'a> {
 }
 
 const TOP_LEVEL: &[&str] = &["version", "service", "test"];
+/// A value without parts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Scalar {
+    Text(String),
+    Number(i64),
+    Flag(bool),
+}
+
+impl Scalar {
+    fn of(value: &DeValue<'_>) -> Option<Self> {
+        match value {
+            DeValue::String(text) => Some(Self::Text(text.to_string())),
+            DeValue::Integer(number) if number.radix() == 10 => {
+                number.as_str().parse().ok().map(Self::Number)
+            }
+            DeValue::Boolean(flag) => Some(Self::Flag(*flag)),
+            DeValue::Integer(_)
+            | DeValue::Float(_)
+            | DeValue::Datetime(_)
+            | DeValue::Array(_)
+            | DeValue::Table(_) => None,
+        }
+    }
+}
 
 impl Place {
     /// The place of a key of this table, when the key itself is not there.
@@ -261,6 +285,75 @@ impl<'a> Table<'a> {
             Some(flag) => Some(Field { value: flag, place }),
             None => wrong_type(&place, "true or false", value.get_ref(), problems),
         }
+    }
+
+    /// Takes a list of tables, as `[[service.KEY]]` writes it.
+    pub(super) fn tables(&mut self, key: &str, problems: &mut Problems) -> Vec<Table<'a>> {
+        let Some((place, value)) = self.take(key, problems) else {
+            return Vec::new();
+        };
+        let wanted = format!("a list of tables, each `[[service.{key}]]`,");
+        let DeValue::Array(array) = value.get_ref() else {
+            wrong_type::<()>(&place, &wanted, value.get_ref(), problems);
+            return Vec::new();
+        };
+        let mut tables = Vec::new();
+        for (at, item) in array.iter().enumerate() {
+            let place = problems.place(&item.span(), format!("{}[{}]", place.path, at + 1));
+            match item.get_ref() {
+                DeValue::Table(table) => tables.push(Table::of(place, table)),
+                other => {
+                    wrong_type::<()>(&place, &wanted, other, problems);
+                }
+            }
+        }
+        tables
+    }
+
+    /// Takes a table whose keys are the file's own: each with its value or values.
+    pub(super) fn map(
+        &mut self,
+        key: &str,
+        problems: &mut Problems,
+    ) -> Option<Field<Vec<(Field<String>, Vec<Scalar>)>>> {
+        let (place, value) = self.take(key, problems)?;
+        let DeValue::Table(table) = value.get_ref() else {
+            let wanted = "a table, such as { name = \"value\" }";
+            return wrong_type(&place, wanted, value.get_ref(), problems);
+        };
+        let mut members = Vec::new();
+        for (name, value) in table {
+            let name = name.get_ref().to_string();
+            let path = format!("{}.{}", place.path, as_written(&name));
+            let place = problems.place(&value.span(), path);
+            let items: Vec<&DeValue<'_>> = match value.get_ref() {
+                DeValue::Array(array) => array.iter().map(Spanned::get_ref).collect(),
+                one => vec![one],
+            };
+            let mut scalars = Vec::new();
+            for item in items {
+                match Scalar::of(item) {
+                    Some(scalar) => scalars.push(scalar),
+                    None => {
+                        let wanted = "text, a whole number, true or false, or a list of these,";
+                        wrong_type::<()>(&place, wanted, item, problems);
+                    }
+                }
+            }
+            members.push((Field { value: name, place }, scalars));
+        }
+        Some(Field {
+            value: members,
+            place,
+        })
+    }
+
+    fn of(place: Place, table: &DeTable<'a>) -> Self {
+        let entries = table
+            .iter()
+            .map(|(key, value)| (key.get_ref().to_string(), key.span(), value.clone()))
+            .collect();
+        Self { place, entries }
     }
 
     /// The keys that nobody took, each with its place.

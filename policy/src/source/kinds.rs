@@ -2,6 +2,7 @@
 
 mod github;
 mod lines;
+mod when;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,11 +12,12 @@ use super::document::{Field, Problems, Table, did_you_mean};
 use super::reach::{self, Defaults};
 use crate::authority::Scheme;
 use crate::caps::{Caps, MOST_BYTES, MOST_SECONDS};
+use crate::condition::Conditional;
 use crate::credential::CredentialName;
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry, RefGlob};
 use crate::permit::RuleId;
-use crate::service::{Features, Kind, Service, WEBSOCKET};
+use crate::service::{Features, INSPECTED_BYTES, Kind, MOST_INSPECTED_BYTES, Service, WEBSOCKET};
 
 /// Keys that every kind has.
 const COMMON: &[&str] = &[
@@ -48,6 +50,8 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "encoded_slash",
                 "trailers",
                 "upgrade",
+                "when",
+                "max_inspected_bytes",
             ],
         ),
         Kind::Github => (NETWORK, &["repos", "git", "refs"]),
@@ -62,9 +66,16 @@ pub(super) fn keys(kind: Kind) -> impl Iterator<Item = &'static str> + Clone {
     COMMON.iter().chain(network).chain(own).copied()
 }
 
+/// Every key of conditions.
+pub(super) fn when_keys() -> &'static [&'static str] {
+    when::KEYS
+}
+
 /// What a kind says about requests.
 struct Rules {
     allow: Vec<Entry>,
+    when: Vec<Conditional>,
+    inspected: u64,
     push: Vec<Entry>,
     refs: Vec<RefGlob>,
     ignore_case: bool,
@@ -76,6 +87,8 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            when: Vec::new(),
+            inspected: INSPECTED_BYTES,
             push: Vec::new(),
             refs: Vec::new(),
             ignore_case: false,
@@ -119,6 +132,8 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         case,
         slashes: rules.slashes,
         allow: rules.allow,
+        when: rules.when,
+        inspected: rules.inspected,
         deny,
         push: rules.push,
         refs: rules.refs,
@@ -245,6 +260,8 @@ fn caps(table: &mut Table<'_>, problems: &mut Problems) -> Caps {
 fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     let slashes = encoded_slash(table, problems);
     let allow = allow(table, slashes, problems);
+    let when = when::read(table, slashes, problems);
+    let inspected = inspected(table, &when, problems);
     let push_place = table.place.key("push");
     let push = push(table, problems);
     let refs = refs(table, problems);
@@ -266,12 +283,30 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     }
     Rules {
         allow: allow.unwrap_or_default(),
+        when,
+        inspected,
         push: push.unwrap_or_default(),
         refs: refs.map(|field| field.value).unwrap_or_default(),
         ignore_case,
         slashes,
         features: features(table, problems),
     }
+}
+
+/// `max_inspected_bytes`, which has an effect where a condition asks about a body.
+fn inspected(table: &mut Table<'_>, when: &[Conditional], problems: &mut Problems) -> u64 {
+    let Some(field) = table.number("max_inspected_bytes", MOST_INSPECTED_BYTES, problems) else {
+        return INSPECTED_BYTES;
+    };
+    let asks = |when: &Conditional| when.conditions.wanted(1).body.is_some();
+    if !when.iter().any(asks) && !problems.concern(&table.place) {
+        problems.add(
+            &field.place,
+            String::from("nothing of this service has a body read"),
+            String::from("remove the key, or add a [[service.when]] with json, form or graphql"),
+        );
+    }
+    field.value
 }
 
 /// `trailers` and `upgrade`.

@@ -8,7 +8,7 @@ mod test;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use policy::{Decision, Facts, Policy, Refusal, Request, Routing};
+use policy::{Decision, Facts, Inspection, Policy, Refusal, Request, Routing};
 
 use super::output::{Exit, fail, say, tell};
 use crate::config::Config;
@@ -167,6 +167,7 @@ fn show(args: &ShowArgs) -> Exit {
         }
         let lists = [
             ("allow", &service.allow),
+            ("when", &service.when),
             ("push", &service.push),
             ("refs", &service.refs),
             ("deny", &service.deny),
@@ -177,6 +178,7 @@ fn show(args: &ShowArgs) -> Exit {
             }
         }
         let bounds = [
+            ("max inspected bytes", service.max_inspected_bytes),
             ("max request bytes", service.max_request_bytes),
             ("max response bytes", service.max_response_bytes),
             ("max seconds", service.max_seconds),
@@ -252,7 +254,25 @@ fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
         Routing::Refuse(refusal) => return refused(refusal),
     };
     match policy.decide(&route, request, &Facts::None) {
-        Decision::Inspect(_) if refs.is_empty() => Verdict {
+        Decision::Inspect(Inspection::Content(wanted)) => Verdict {
+            verdict: "inspect",
+            rule: None,
+            credential: None,
+            code: None,
+            text: Some(match wanted.body {
+                Some(spool) => format!(
+                    "the gate would read the body, up to {} bytes, and judge by what stands in it",
+                    spool.most
+                ),
+                None => format!(
+                    "the gate would look at the fields {}",
+                    wanted.headers.join(", ")
+                ),
+            }),
+            why: None,
+            remedy: None,
+        },
+        Decision::Inspect(Inspection::ReceivePack) if refs.is_empty() => Verdict {
             verdict: "inspect",
             rule: None,
             credential: None,
@@ -261,7 +281,7 @@ fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
             why: None,
             remedy: Some("name them with --ref refs/heads/NAME".to_owned()),
         },
-        Decision::Inspect(_) => {
+        Decision::Inspect(Inspection::ReceivePack) => {
             let updates: Result<_, _> = refs.iter().map(|name| policy::ref_update(name)).collect();
             let facts = updates.map_or_else(Facts::Unreadable, Facts::Push);
             match policy.decide(&route, request, &facts) {

@@ -37,6 +37,11 @@ pub struct Limits {
     pub response_timeout: Duration,
     /// `push_commands_bytes` (1048576): the command list of a push, read before it is judged.
     pub push_commands_bytes: usize,
+    /// `inspected_bytes` (268435456): room for all bodies together that are read whole before they are
+    /// judged.
+    pub inspected_bytes: usize,
+    /// `inspect_seconds` (60): how long such a body may take to arrive.
+    pub inspect_timeout: Duration,
     /// `pool_idle` (64): upstream connections kept idle per authority.
     pub pool_idle: usize,
     /// `pool_idle_seconds` (30): how long one is kept.
@@ -92,6 +97,8 @@ impl Default for Limits {
             connect_timeout: Duration::from_secs(10),
             response_timeout: Duration::from_secs(600),
             push_commands_bytes: 1024 * 1024,
+            inspected_bytes: 256 * 1024 * 1024,
+            inspect_timeout: Duration::from_secs(60),
             pool_idle: 64,
             pool_idle_timeout: Duration::from_secs(30),
             control_body_bytes: 1024 * 1024,
@@ -195,6 +202,14 @@ impl Limits {
             64 << 20,
             &mut limits.push_commands_bytes,
         );
+        count(
+            &mut section,
+            "inspected_bytes",
+            1024,
+            1 << 40,
+            &mut limits.inspected_bytes,
+        );
+        seconds(&mut section, "inspect_seconds", &mut limits.inspect_timeout);
         count(&mut section, "pool_idle", 0, 1024, &mut limits.pool_idle);
         seconds(
             &mut section,

@@ -9,6 +9,7 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
+use policy::record::RecordFacts;
 use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
 use tokio::time::timeout;
 
@@ -19,7 +20,9 @@ use crate::classify;
 use crate::framing::Fault;
 use crate::gate::Admission;
 use crate::inject::Injection;
+use crate::inspect::content;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
+use crate::inspect::spool::{self, Spooled, Taken};
 use crate::policies::LoadedPolicy;
 
 /// How long a body is waited for over HTTP/2 that its sender keeps back. curl waits for a second.
@@ -32,6 +35,8 @@ const PROBE: &[u8] = b"0000";
 pub(super) struct No {
     pub(super) refusal: Refusal,
     pub(super) push: Option<Commands>,
+    /// What inspection found, for the record.
+    pub(super) facts: Option<RecordFacts>,
 }
 
 impl From<Refusal> for No {
@@ -39,6 +44,7 @@ impl From<Refusal> for No {
         Self {
             refusal,
             push: None,
+            facts: None,
         }
     }
 }
@@ -87,11 +93,20 @@ pub(super) async fn judge(
     let mut facts = Facts::None;
     let mut prefix = None;
     let mut push = None;
+    let mut taken = Taken::default();
     loop {
+        let no = |refusal, push| {
+            let facts = facts.summary();
+            Err(No {
+                refusal,
+                push,
+                facts,
+            })
+        };
         let policy = in_force(channel, known)?;
         let route = match policy.policy.route(channel.scheme, &channel.authority) {
             Routing::Route(route) => route,
-            Routing::Refuse(refusal) => return Err(No { refusal, push }),
+            Routing::Refuse(refusal) => return no(refusal, push),
         };
         match policy.policy.decide(&route, &request, &facts) {
             Decision::Permit(permit) => {
@@ -108,7 +123,7 @@ pub(super) async fn judge(
                     .live
                     .permitted(parts, &route, &permit, &facts, websocket, &meter);
                 if let Some(refusal) = too_long(&permit, body, prefix.as_ref(), &meter) {
-                    return Err(No { refusal, push });
+                    return no(refusal, push);
                 }
                 // A policy that came in between has not seen this request among what is going on, and
                 // nor has the loss of the boundary.
@@ -123,11 +138,11 @@ pub(super) async fn judge(
                     prefix,
                     websocket,
                     meter,
-                    going,
+                    going: going.keeping(taken),
                     place,
                 });
             }
-            Decision::Refuse(refusal) => return Err(No { refusal, push }),
+            Decision::Refuse(refusal) => return no(refusal, push),
             Decision::Inspect(Inspection::ReceivePack) if prefix.is_none() => {
                 let most = gate.config.limits.push_commands_bytes;
                 let reading = push_commands(parts, body, most);
@@ -140,10 +155,22 @@ pub(super) async fn judge(
                     Err(reason) => (Facts::Unreadable(reason), None),
                 };
             }
-            Decision::Inspect(Inspection::ReceivePack) => {
+            Decision::Inspect(Inspection::Content(wanted)) if prefix.is_none() => {
+                let mut bytes = None;
+                if let Some(spool) = wanted.body {
+                    let within = gate.config.limits.inspect_timeout;
+                    match spool::whole(body, spool.most, &gate.room, within).await? {
+                        Spooled::Whole(whole, room) => (bytes, taken) = (Some(whole), room),
+                        Spooled::Beyond => {}
+                    }
+                    prefix = Some(bytes.clone().unwrap_or_default());
+                }
+                facts = Facts::Content(Arc::new(content::read(parts, &wanted, bytes.as_ref())));
+            }
+            Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => {
                 return Err(No::from(Refusal::new(
                     Code::CouldNotInspect,
-                    "the push could not be inspected",
+                    "the request could not be inspected",
                     "report this: the policy asked for facts that it had been given",
                 )));
             }

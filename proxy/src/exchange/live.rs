@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::body::{Cut, Meter};
 use crate::classify;
+use crate::inspect::spool::Taken;
 use crate::policies::LoadedPolicy;
 
 /// What was cut ends at once unless its client does not read: the HTTP library does not look at a body
@@ -102,6 +103,16 @@ struct Permitted {
 pub struct GoingOn {
     live: Live,
     id: u64,
+    /// Room that what is known of it takes.
+    _taken: Taken,
+}
+
+impl GoingOn {
+    /// Keeps the room that its facts take, for as long as it goes on.
+    pub(super) fn keeping(mut self, taken: Taken) -> Self {
+        self._taken = taken;
+        self
+    }
 }
 
 impl Drop for GoingOn {
@@ -198,6 +209,7 @@ impl Live {
         GoingOn {
             live: self.clone(),
             id,
+            _taken: Taken::default(),
         }
     }
 

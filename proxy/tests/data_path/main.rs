@@ -19,6 +19,7 @@ mod heads;
 mod hostile;
 mod http2;
 mod injection;
+mod inspected;
 mod interim;
 mod limits;
 mod minted;

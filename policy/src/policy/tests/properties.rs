@@ -63,6 +63,13 @@ const TARGETS: &[&str] = &[
 const ZERO: &str = "0000000000000000000000000000000000000000";
 const SOME: &str = "1234567890123456789012345678901234567890";
 
+const WHEN: &[&str] = &[
+    "",
+    "[[service.when]]\nallow = [\"POST /api/**\", \"GET /a/b\"]\nquery = { x = \"1\" }\n",
+    "max_inspected_bytes = 99\n[[service.when]]\nallow = [\"* /api/x\"]\njson = { \"/a/0\" = [1, \"b\", true] }\nheaders = { x-a = \"*\" }\n",
+    "[[service.when]]\nallow = [\"POST /api/x\"]\ngraphql = [\"query\", \"mutation:a\"]\n[[service.when]]\nallow = [\"POST /api/x\"]\nform = { f = \"1\" }\n",
+];
+
 fn list(key: &str, members: &[&str]) -> String {
     if members.is_empty() {
         return String::new();
@@ -79,9 +86,10 @@ fn http_service() -> impl Strategy<Value = String> {
         any::<bool>(),
         select(vec!["", "port = 8443\n"]),
         select(vec!["", "encoded_slash = \"segment\"\n"]),
+        select(WHEN),
     )
-        .prop_filter_map("inactive", |(host, allow, deny, credential, push, port, slash)| {
-            if allow.is_empty() && !push && (deny.is_empty() || !(credential.is_empty() && slash.is_empty())) {
+        .prop_filter_map("inactive", |(host, allow, deny, credential, push, port, slash, when)| {
+            if allow.is_empty() && !push && when.is_empty() && (deny.is_empty() || !(credential.is_empty() && slash.is_empty())) {
                 return None;
             }
             let push = if push {
@@ -91,7 +99,7 @@ fn http_service() -> impl Strategy<Value = String> {
             };
             let (allow, deny) = (list("allow", &allow), list("deny", &deny));
             Some(format!(
-                "[[service]]\nkind = \"http\"\nhost = \"{host}\"\n{port}{slash}{credential}{allow}{deny}{push}"
+                "[[service]]\nkind = \"http\"\nhost = \"{host}\"\n{port}{slash}{credential}{allow}{deny}{push}{when}"
             ))
         })
 }

@@ -27,6 +27,10 @@ fn facts() -> impl Strategy<Value = RecordFacts> {
         RecordFacts {
             push,
             graphql,
+            body: left_out.is_multiple_of(2).then(|| crate::record::BodyFact {
+                bytes: left_out,
+                sha256: model.clone().unwrap_or_default(),
+            }),
             model,
             left_out,
         }

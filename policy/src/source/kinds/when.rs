@@ -1,0 +1,226 @@
+//! `[[service.when]]`: entries that are allowed under conditions.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::lines;
+use crate::condition::{Conditional, Conditions, OperationWord, Pointer};
+use crate::path::Slashes;
+use crate::source::document::{Field, Place, Problems, Scalar, Table, did_you_mean};
+
+/// The keys of `[[service.when]]`.
+pub(in crate::source) const KEYS: &[&str] =
+    &["allow", "query", "headers", "json", "form", "graphql"];
+
+/// What the names of fields end in that carry secrets; those never cross the gate.
+const SECRET_ENDINGS: &[&str] = &[
+    "auth",
+    "authorization",
+    "authentication",
+    "cookie",
+    "credential",
+    "jwt",
+    "key",
+    "otp",
+    "password",
+    "secret",
+    "session",
+    "token",
+];
+
+/// Reads every `[[service.when]]` of a service.
+pub(super) fn read(
+    table: &mut Table<'_>,
+    slashes: Slashes,
+    problems: &mut Problems,
+) -> Vec<Conditional> {
+    let tables = table.tables("when", problems);
+    tables
+        .into_iter()
+        .filter_map(|mut when| conditional(&mut when, slashes, problems))
+        .collect()
+}
+
+fn conditional(
+    table: &mut Table<'_>,
+    slashes: Slashes,
+    problems: &mut Problems,
+) -> Option<Conditional> {
+    let entries = lines::allow(table, slashes, problems);
+    if entries.is_none() {
+        problems.add(
+            &table.place.key("allow"),
+            String::from("the conditions stand over nothing"),
+            String::from("add `allow = [\"POST /v1/jobs\"]`"),
+        );
+    }
+    let conditions = Conditions {
+        query: texts(table, "query", problems, |name| {
+            let odd = name.is_empty() || name.chars().any(char::is_control);
+            odd.then(|| {
+                let problem = format!("`{name}` is no name of a parameter");
+                (
+                    problem,
+                    String::from("write the name as it is when decoded"),
+                )
+            })
+        }),
+        headers: texts(table, "headers", problems, header_problem),
+        json: json(table, problems),
+        form: texts(table, "form", problems, |name| {
+            name.is_empty().then(|| {
+                let remedy = String::from("write the name of a field");
+                (String::from("a field without a name"), remedy)
+            })
+        }),
+        graphql: graphql(table, problems),
+    };
+    let bodies = [
+        ("json", !conditions.json.is_empty()),
+        ("form", !conditions.form.is_empty()),
+        ("graphql", !conditions.graphql.is_empty()),
+    ];
+    let mut bodies = bodies.into_iter().filter(|(_, there)| *there);
+    if let (Some((one, _)), Some((other, _))) = (bodies.next(), bodies.next()) {
+        problems.add(
+            &table.place.key(other),
+            format!("no body is read both as `{one}` and as `{other}`"),
+            String::from("write a [[service.when]] for each"),
+        );
+    }
+    let unknown = table.rest(problems);
+    for Field { value: key, place } in &unknown {
+        let remedy = did_you_mean(key, KEYS.iter().copied());
+        problems.add(place, format!("`{key}` is not a condition"), remedy);
+    }
+    if conditions.is_empty() && unknown.is_empty() && !problems.concern(&table.place) {
+        problems.add(
+            &table.place,
+            String::from("there is no condition"),
+            String::from(
+                "add one of query, headers, json, form, graphql; or move `allow` to the service",
+            ),
+        );
+    }
+    Some(Conditional {
+        entries: entries?,
+        conditions,
+    })
+}
+
+/// A table of names, each with the texts that it may have.
+fn texts(
+    table: &mut Table<'_>,
+    key: &str,
+    problems: &mut Problems,
+    check: impl Fn(&str) -> Option<(String, String)>,
+) -> BTreeMap<String, Vec<String>> {
+    let mut read = BTreeMap::new();
+    for (name, values) in members(table, key, problems) {
+        if let Some((problem, remedy)) = check(&name.value) {
+            problems.add(&name.place, problem, remedy);
+            continue;
+        }
+        let text = |scalar: Scalar| match scalar {
+            Scalar::Text(text) => text,
+            Scalar::Number(number) => number.to_string(),
+            Scalar::Flag(flag) => flag.to_string(),
+        };
+        let values: Vec<String> = values.into_iter().map(text).collect();
+        if values
+            .iter()
+            .any(|value| value.chars().any(char::is_control))
+        {
+            problems.add(
+                &name.place,
+                String::from("the value has a control character"),
+                String::from("write one line of text"),
+            );
+        }
+        read.insert(name.value, values);
+    }
+    read
+}
+
+fn json(table: &mut Table<'_>, problems: &mut Problems) -> BTreeMap<Pointer, Vec<Value>> {
+    let mut read = BTreeMap::new();
+    for (name, values) in members(table, "json", problems) {
+        let value = |scalar: Scalar| match scalar {
+            Scalar::Text(text) => Value::String(text),
+            Scalar::Number(number) => Value::from(number),
+            Scalar::Flag(flag) => Value::Bool(flag),
+        };
+        match Pointer::parse(&name.value) {
+            Ok(pointer) => {
+                read.insert(pointer, values.into_iter().map(value).collect());
+            }
+            Err((problem, remedy)) => problems.add(&name.place, problem, remedy),
+        }
+    }
+    read
+}
+
+/// The members of a table of conditions; what can never be met is told.
+fn members(
+    table: &mut Table<'_>,
+    key: &str,
+    problems: &mut Problems,
+) -> Vec<(Field<String>, Vec<Scalar>)> {
+    let Some(map) = table.map(key, problems) else {
+        return Vec::new();
+    };
+    if map.value.is_empty() {
+        idle(&map.place, problems);
+    }
+    for (name, values) in &map.value {
+        if values.is_empty() {
+            idle(&name.place, problems);
+        }
+    }
+    map.value
+}
+
+fn idle(place: &Place, problems: &mut Problems) {
+    problems.add(
+        place,
+        String::from("an empty condition is never met"),
+        String::from("write what it may be, or remove the key"),
+    );
+}
+
+/// Reads `graphql`.
+pub(super) fn graphql(table: &mut Table<'_>, problems: &mut Problems) -> Vec<OperationWord> {
+    let Some(list) = table.strings("graphql", problems) else {
+        return Vec::new();
+    };
+    if list.value.is_empty() {
+        idle(&list.place, problems);
+    }
+    let mut words = Vec::new();
+    for line in &list.value {
+        match OperationWord::parse(&line.value) {
+            Ok(word) => words.push(word),
+            Err((problem, remedy)) => problems.add(&line.place, problem, remedy),
+        }
+    }
+    words.sort();
+    words.dedup();
+    words
+}
+
+fn header_problem(name: &str) -> Option<(String, String)> {
+    let token =
+        |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    if name.is_empty() || !name.bytes().all(token) {
+        let remedy = String::from("write it in lower case, such as \"x-api-version\"");
+        return Some((format!("`{name}` is no name of a field"), remedy));
+    }
+    if SECRET_ENDINGS.iter().any(|ending| name.ends_with(ending)) {
+        let remedy = String::from(
+            "fields that carry secrets never cross the gate; the gate injects the credential",
+        );
+        return Some((format!("`{name}` is a field for secrets"), remedy));
+    }
+    None
+}
