@@ -129,9 +129,9 @@ fn when(conditional: &Conditional) -> String {
         table(&mut out, key, map.iter().map(member).collect());
     }
     let member = |(pointer, values): (&Pointer, &Vec<Value>)| {
-        let value = |value: &Value| match value {
-            Value::String(text) => quoted(text),
-            other => other.to_string(),
+        let value = |value: &Value| match value.as_str() {
+            Some(text) => quoted(text),
+            None => value.to_string(),
         };
         let values: Vec<String> = values.iter().map(value).collect();
         format!("{} = {}", quoted(&pointer.text), one_or_many(&values))

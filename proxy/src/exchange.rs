@@ -112,7 +112,7 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             let policy = known.policy.as_deref();
             let mut line = record(channel, RecordKind::Refusal, &id, &parts, policy);
             line.status = Some(response.status().as_u16());
-            line.facts = facts;
+            line.facts = facts.map(|facts| *facts);
             refuse(channel, line, &refusal);
             // A client that waits for 100-continue sends nothing after a final answer; reading
             // would only invite it to. On HTTP/2 an answer is read beside a body that is not.

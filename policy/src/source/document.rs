@@ -50,6 +50,14 @@ pub(super) enum Scalar {
     Flag(bool),
 }
 
+/// A key that is the file's own, with its value or values.
+#[derive(Debug, Clone)]
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) place: Place,
+    pub(super) values: Vec<Scalar>,
+}
+
 impl Scalar {
     fn of(value: &DeValue<'_>) -> Option<Self> {
         match value {
@@ -300,22 +308,17 @@ impl<'a> Table<'a> {
         let mut tables = Vec::new();
         for (at, item) in array.iter().enumerate() {
             let place = problems.place(&item.span(), format!("{}[{}]", place.path, at + 1));
-            match item.get_ref() {
-                DeValue::Table(table) => tables.push(Table::of(place, table)),
-                other => {
-                    wrong_type::<()>(&place, &wanted, other, problems);
-                }
+            if let DeValue::Table(table) = item.get_ref() {
+                tables.push(Table::of(place, table));
+            } else {
+                wrong_type::<()>(&place, &wanted, item.get_ref(), problems);
             }
         }
         tables
     }
 
     /// Takes a table whose keys are the file's own: each with its value or values.
-    pub(super) fn map(
-        &mut self,
-        key: &str,
-        problems: &mut Problems,
-    ) -> Option<Field<Vec<(Field<String>, Vec<Scalar>)>>> {
+    pub(super) fn map(&mut self, key: &str, problems: &mut Problems) -> Option<Field<Vec<Member>>> {
         let (place, value) = self.take(key, problems)?;
         let DeValue::Table(table) = value.get_ref() else {
             let wanted = "a table, such as { name = \"value\" }";
@@ -326,9 +329,10 @@ impl<'a> Table<'a> {
             let name = name.get_ref().to_string();
             let path = format!("{}.{}", place.path, as_written(&name));
             let place = problems.place(&value.span(), path);
-            let items: Vec<&DeValue<'_>> = match value.get_ref() {
-                DeValue::Array(array) => array.iter().map(Spanned::get_ref).collect(),
-                one => vec![one],
+            let items: Vec<&DeValue<'_>> = if let DeValue::Array(array) = value.get_ref() {
+                array.iter().map(Spanned::get_ref).collect()
+            } else {
+                vec![value.get_ref()]
             };
             let mut scalars = Vec::new();
             for item in items {
@@ -340,7 +344,11 @@ impl<'a> Table<'a> {
                     }
                 }
             }
-            members.push((Field { value: name, place }, scalars));
+            members.push(Member {
+                name,
+                place,
+                values: scalars,
+            });
         }
         Some(Field {
             value: members,

@@ -36,7 +36,7 @@ pub(super) struct No {
     pub(super) refusal: Refusal,
     pub(super) push: Option<Commands>,
     /// What inspection found, for the record.
-    pub(super) facts: Option<RecordFacts>,
+    pub(super) facts: Option<Box<RecordFacts>>,
 }
 
 impl From<Refusal> for No {
@@ -95,18 +95,15 @@ pub(super) async fn judge(
     let mut push = None;
     let mut taken = Taken::default();
     loop {
-        let no = |refusal, push| {
-            let facts = facts.summary();
-            Err(No {
-                refusal,
-                push,
-                facts,
-            })
+        let no = |refusal, push| No {
+            refusal,
+            push,
+            facts: facts.summary().map(Box::new),
         };
         let policy = in_force(channel, known)?;
         let route = match policy.policy.route(channel.scheme, &channel.authority) {
             Routing::Route(route) => route,
-            Routing::Refuse(refusal) => return no(refusal, push),
+            Routing::Refuse(refusal) => return Err(no(refusal, push)),
         };
         match policy.policy.decide(&route, &request, &facts) {
             Decision::Permit(permit) => {
@@ -123,7 +120,7 @@ pub(super) async fn judge(
                     .live
                     .permitted(parts, &route, &permit, &facts, websocket, &meter);
                 if let Some(refusal) = too_long(&permit, body, prefix.as_ref(), &meter) {
-                    return no(refusal, push);
+                    return Err(no(refusal, push));
                 }
                 // A policy that came in between has not seen this request among what is going on, and
                 // nor has the loss of the boundary.
@@ -142,7 +139,7 @@ pub(super) async fn judge(
                     place,
                 });
             }
-            Decision::Refuse(refusal) => return no(refusal, push),
+            Decision::Refuse(refusal) => return Err(no(refusal, push)),
             Decision::Inspect(Inspection::ReceivePack) if prefix.is_none() => {
                 let most = gate.config.limits.push_commands_bytes;
                 let reading = push_commands(parts, body, most);

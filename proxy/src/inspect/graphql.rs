@@ -37,12 +37,17 @@ pub fn posted(text: &[u8], query: Option<&str>) -> Result<Vec<Operation>, String
         }
         Value::Array(batch) => batch
             .iter()
-            .map(|request| match request {
-                Value::Object(request) => one(request, &mut left),
-                _ => Err("a batch holds something else than requests".to_owned()),
+            .map(|request| {
+                let request = request.as_object();
+                one(
+                    request.ok_or("a batch holds something else than requests")?,
+                    &mut left,
+                )
             })
             .collect(),
-        _ => Err("the body is no GraphQL request".to_owned()),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
+            Err("the body is no GraphQL request".to_owned())
+        }
     }
 }
 
@@ -129,19 +134,20 @@ fn executed(document: &str, name: Option<&str>, left: &mut usize) -> Result<Oper
     let mut operations = Vec::new();
     let mut fragments: HashMap<String, cst::SelectionSet> = HashMap::new();
     for definition in tree.document().definitions() {
-        match definition {
-            cst::Definition::OperationDefinition(operation) => operations.push(operation),
-            cst::Definition::FragmentDefinition(fragment) => {
-                let named = fragment.fragment_name().and_then(|name| name.name());
-                let name = named.ok_or("a fragment has no name")?.text().to_string();
-                let set = fragment
-                    .selection_set()
-                    .ok_or("a fragment selects nothing")?;
-                if fragments.insert(name, set).is_some() {
-                    return Err("two fragments have one name".to_owned());
-                }
-            }
-            _ => return Err("the GraphQL document defines a schema".to_owned()),
+        if let cst::Definition::OperationDefinition(operation) = definition {
+            operations.push(operation);
+            continue;
+        }
+        let cst::Definition::FragmentDefinition(fragment) = definition else {
+            return Err("the GraphQL document defines a schema".to_owned());
+        };
+        let named = fragment.fragment_name().and_then(|name| name.name());
+        let name = named.ok_or("a fragment has no name")?.text().to_string();
+        let set = fragment
+            .selection_set()
+            .ok_or("a fragment selects nothing")?;
+        if fragments.insert(name, set).is_some() {
+            return Err("two fragments have one name".to_owned());
         }
     }
     let named =

@@ -61,10 +61,8 @@ fn all(from: &mut impl Read, most: u64) -> Unpacked {
 
 /// What stands behind a packed text some servers read and others do not.
 fn only(text: Unpacked, rest: &[u8]) -> Unpacked {
-    match text {
-        Unpacked::Text(_) if !rest.is_empty() => {
-            Unpacked::Unreadable("something stands behind what is packed")
-        }
-        text => text,
+    if matches!(text, Unpacked::Text(_)) && !rest.is_empty() {
+        return Unpacked::Unreadable("something stands behind what is packed");
     }
+    text
 }

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::lines;
 use crate::condition::{Conditional, Conditions, OperationWord, Pointer};
 use crate::path::Slashes;
-use crate::source::document::{Field, Place, Problems, Scalar, Table, did_you_mean};
+use crate::source::document::{Field, Member, Place, Problems, Scalar, Table, did_you_mean};
 
 /// The keys of `[[service.when]]`.
 pub(in crate::source) const KEYS: &[&str] =
@@ -117,9 +117,9 @@ fn texts(
     check: impl Fn(&str) -> Option<(String, String)>,
 ) -> BTreeMap<String, Vec<String>> {
     let mut read = BTreeMap::new();
-    for (name, values) in members(table, key, problems) {
-        if let Some((problem, remedy)) = check(&name.value) {
-            problems.add(&name.place, problem, remedy);
+    for member in members(table, key, problems) {
+        if let Some((problem, remedy)) = check(&member.name) {
+            problems.add(&member.place, problem, remedy);
             continue;
         }
         let text = |scalar: Scalar| match scalar {
@@ -127,55 +127,51 @@ fn texts(
             Scalar::Number(number) => number.to_string(),
             Scalar::Flag(flag) => flag.to_string(),
         };
-        let values: Vec<String> = values.into_iter().map(text).collect();
+        let values: Vec<String> = member.values.into_iter().map(text).collect();
         if values
             .iter()
             .any(|value| value.chars().any(char::is_control))
         {
             problems.add(
-                &name.place,
+                &member.place,
                 String::from("the value has a control character"),
                 String::from("write one line of text"),
             );
         }
-        read.insert(name.value, values);
+        read.insert(member.name, values);
     }
     read
 }
 
 fn json(table: &mut Table<'_>, problems: &mut Problems) -> BTreeMap<Pointer, Vec<Value>> {
     let mut read = BTreeMap::new();
-    for (name, values) in members(table, "json", problems) {
+    for member in members(table, "json", problems) {
         let value = |scalar: Scalar| match scalar {
             Scalar::Text(text) => Value::String(text),
             Scalar::Number(number) => Value::from(number),
             Scalar::Flag(flag) => Value::Bool(flag),
         };
-        match Pointer::parse(&name.value) {
+        match Pointer::parse(&member.name) {
             Ok(pointer) => {
-                read.insert(pointer, values.into_iter().map(value).collect());
+                read.insert(pointer, member.values.into_iter().map(value).collect());
             }
-            Err((problem, remedy)) => problems.add(&name.place, problem, remedy),
+            Err((problem, remedy)) => problems.add(&member.place, problem, remedy),
         }
     }
     read
 }
 
 /// The members of a table of conditions; what can never be met is told.
-fn members(
-    table: &mut Table<'_>,
-    key: &str,
-    problems: &mut Problems,
-) -> Vec<(Field<String>, Vec<Scalar>)> {
+fn members(table: &mut Table<'_>, key: &str, problems: &mut Problems) -> Vec<Member> {
     let Some(map) = table.map(key, problems) else {
         return Vec::new();
     };
     if map.value.is_empty() {
         idle(&map.place, problems);
     }
-    for (name, values) in &map.value {
-        if values.is_empty() {
-            idle(&name.place, problems);
+    for member in &map.value {
+        if member.values.is_empty() {
+            idle(&member.place, problems);
         }
     }
     map.value
