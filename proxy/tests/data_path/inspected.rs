@@ -24,6 +24,31 @@ const JOBS: &str = "max_inspected_bytes = 4096\n[[service.when]]\n\
 
 const GOOD: &str = r#"{ "state" : "draft",  "text":"x"  }"#;
 
+/// A body with what is said of it, and the code of its refusal.
+struct Posted {
+    what: &'static str,
+    body: Vec<u8>,
+    kind: &'static str,
+    encoding: Option<&'static str>,
+    code: &'static str,
+}
+
+fn posted(
+    what: &'static str,
+    body: Vec<u8>,
+    kind: &'static str,
+    encoding: Option<&'static str>,
+    code: &'static str,
+) -> Posted {
+    Posted {
+        what,
+        body,
+        kind,
+        encoding,
+        code,
+    }
+}
+
 fn packed(text: &[u8]) -> Vec<u8> {
     let mut to = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::best());
     to.write_all(text).unwrap();
@@ -49,21 +74,23 @@ async fn the_very_bytes_that_were_inspected_leave_and_others_do_not() {
     let gzip = packed(GOOD.as_bytes());
     let json = "application/json";
     let good: Vec<Posted> = vec![
-        ("plain", GOOD.into(), json, None),
-        (
+        posted("plain", GOOD.into(), json, None, ""),
+        posted(
             "with a charset",
             GOOD.into(),
             "application/json; charset=\"UTF-8\"",
             None,
+            "",
         ),
-        (
+        posted(
             "another value",
             br#"{"state":"idea"}"#.to_vec(),
             "application/vnd.x+json",
             None,
+            "",
         ),
-        ("packed", gzip.clone(), json, Some("gzip")),
-        ("identity", GOOD.into(), json, Some("identity")),
+        posted("packed", gzip.clone(), json, Some("gzip"), ""),
+        posted("identity", GOOD.into(), json, Some("identity"), ""),
     ];
     let long = format!("{{\"state\":\"draft\",\"x\":\"{}\"}}", "a".repeat(5000));
     let bomb =
@@ -77,126 +104,133 @@ async fn the_very_bytes_that_were_inspected_leave_and_others_do_not() {
         "could_not_inspect",
         "inspection_too_large",
     );
-    let bad: Vec<(Posted, &str)> = vec![
-        (
+    let bad: Vec<Posted> = vec![
+        posted(
             "another state",
             br#"{"state":"final"}"#.to_vec(),
             json,
             None,
             unmet,
         ),
-        ("no state", b"{}".to_vec(), json, None, unmet),
-        (
+        posted("no state", b"{}".to_vec(), json, None, unmet),
+        posted(
             "a state within",
             br#"{"x":{"state":"draft"}}"#.to_vec(),
             json,
             None,
             unmet,
         ),
-        (
+        posted(
             "a list of it",
             br#"{"state":["draft"]}"#.to_vec(),
             json,
             None,
             unmet,
         ),
-        (
+        posted(
             "a list",
             br#"[{"state":"draft"}]"#.to_vec(),
             json,
             None,
             unmet,
         ),
-        (
+        posted(
             "twice",
             br#"{"state":"draft","state":"final"}"#.to_vec(),
             json,
             None,
             opaque,
         ),
-        (
+        posted(
             "in other letters too",
             br#"{"state":"draft","State":"final"}"#.to_vec(),
             json,
             None,
             opaque,
         ),
-        (
+        posted(
             "in other letters",
             br#"{"STATE":"draft"}"#.to_vec(),
             json,
             None,
             unmet,
         ),
-        (
+        posted(
             "something behind",
             format!("{GOOD}x").into(),
             json,
             None,
             opaque,
         ),
-        (
+        posted(
             "not UTF-8",
             b"{\"state\":\"draft\",\"x\":\"\xff\"}".to_vec(),
             json,
             None,
             opaque,
         ),
-        (
+        posted(
             "nested",
             ("[".repeat(2000) + &"]".repeat(2000)).into(),
             json,
             None,
             opaque,
         ),
-        ("nothing", Vec::new(), json, None, opaque),
-        ("another type", GOOD.into(), "text/plain", None, opaque),
-        (
+        posted("nothing", Vec::new(), json, None, opaque),
+        posted("another type", GOOD.into(), "text/plain", None, opaque),
+        posted(
             "another charset",
             GOOD.into(),
             "application/json; charset=utf-7",
             None,
             opaque,
         ),
-        (
+        posted(
             "a form",
             b"state=draft".to_vec(),
             "application/x-www-form-urlencoded",
             None,
             opaque,
         ),
-        ("packed and not said", gzip.clone(), json, None, opaque),
-        (
+        posted("packed and not said", gzip.clone(), json, None, opaque),
+        posted(
             "said and not packed",
             GOOD.into(),
             json,
             Some("gzip"),
             opaque,
         ),
-        (
+        posted(
             "packed in no known way",
             GOOD.into(),
             json,
             Some("compress"),
             opaque,
         ),
-        (
+        posted(
             "packed twice",
             packed(&gzip),
             json,
             Some("gzip, gzip"),
             opaque,
         ),
-        ("two of them", two, json, Some("gzip"), opaque),
-        ("cut", cut, json, Some("gzip"), opaque),
-        ("long", long.into(), json, None, beyond),
-        ("a bomb", bomb, json, Some("gzip"), beyond),
+        posted("two of them", two, json, Some("gzip"), opaque),
+        posted("cut", cut, json, Some("gzip"), opaque),
+        posted("long", long.into(), json, None, beyond),
+        posted("a bomb", bomb, json, Some("gzip"), beyond),
     ];
     for (offered, served) in PAIRS {
         let upstream = Modern::start(HOST, served).await;
         let stand = upstream.stand(&upstream.policy(HOST, JOBS));
         let mut client = Client::open(&stand, 1500, HOST, offered).await;
-        for (what, body, kind, encoding) in &good {
+        for Posted {
+            what,
+            body,
+            kind,
+            encoding,
+            ..
+        } in &good
+        {
             let case = format!("{what}, {offered:?} to {served:?}");
             let mut request = client
                 .request("POST", HOST, "/v1/echo/64")
@@ -226,7 +260,14 @@ async fn the_very_bytes_that_were_inspected_leave_and_others_do_not() {
             continue;
         }
         let before = upstream.seen().len();
-        for (what, body, kind, encoding, expected) in &bad {
+        for Posted {
+            what,
+            body,
+            kind,
+            encoding,
+            code: expected,
+        } in &bad
+        {
             let case = format!("{what}, {offered:?} to {served:?}");
             if !client.is_http2() {
                 // It closes behind a body that was not read to its end.
