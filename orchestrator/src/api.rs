@@ -11,9 +11,13 @@ mod body;
 mod comments;
 mod documents;
 mod failure;
+mod goals;
+mod labels;
 mod listen;
 mod operators;
+mod projects;
 mod render;
+mod routes;
 mod runs;
 mod tickets;
 
@@ -22,11 +26,11 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
 use serde_json::{Value, json};
 
 pub use auth::Entrance;
 pub use listen::{Peer, bind, serve};
+pub use routes::ROUTES;
 
 use crate::gate_client::GateClient;
 use crate::model::Refusal;
@@ -53,51 +57,7 @@ type Shared = Arc<Board>;
 
 /// The routes, as one entrance serves them.
 pub fn router(board: Arc<Board>, entrance: Entrance) -> Router {
-    let issue = Router::new()
-        .route("/", get(tickets::show).patch(tickets::update))
-        .route("/heartbeat-context", get(tickets::context))
-        .route("/checkout", post(tickets::checkout))
-        .route("/release", post(tickets::release))
-        .route("/comments", get(comments::list).post(comments::post))
-        .route("/comments/{comment}", get(comments::show))
-        .route("/documents", get(documents::list))
-        .route("/documents/{key}", get(documents::show).put(documents::put))
-        .route("/documents/{key}/revisions", get(documents::revisions))
-        .route("/timeline", get(operators::timeline))
-        .route("/why", get(operators::why));
-    let api = Router::new()
-        .route("/health", get(health))
-        .route("/anchors", get(operators::anchors))
-        .route("/agents/me", get(agents::me))
-        .route("/agents/me/inbox-lite", get(agents::inbox))
-        .route(
-            "/agents/{id}",
-            get(agents::show).patch(operators::change_agent),
-        )
-        .route("/agents/{id}/wakeup", post(operators::wake))
-        .route("/agents/{id}/heartbeat/invoke", post(operators::wake))
-        .route(
-            "/companies",
-            get(operators::companies).post(operators::create_company),
-        )
-        .route("/companies/{company}", get(operators::company))
-        .route(
-            "/companies/{company}/agents",
-            get(agents::list).post(operators::create_agent),
-        )
-        .route(
-            "/companies/{company}/issues",
-            get(tickets::list).post(tickets::create),
-        )
-        .route("/companies/{company}/activity", get(operators::activity))
-        .route("/companies/{company}/heartbeat-runs", get(runs::of_company))
-        .route("/heartbeat-runs", get(runs::list))
-        .route("/heartbeat-runs/{run}", get(runs::show))
-        .route("/heartbeat-runs/{run}/log", get(runs::log))
-        .route("/heartbeat-runs/{run}/cancel", post(runs::cancel))
-        .nest("/issues/{id}", issue);
-    Router::new()
-        .nest("/api", api)
+    routes::table()
         .fallback(|| async { Failure::from(Refusal::missing("route")) })
         .method_not_allowed_fallback(|| async {
             Failure::from(Refusal::new(

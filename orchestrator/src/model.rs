@@ -1,4 +1,4 @@
-//! The words of the board: companies, agents, tickets, comments, wakes, runs, documents.
+//! The words of the board: companies, agents, projects, tickets, comments, wakes, runs, documents.
 //!
 //! Plain data with public fields. Ids are UUIDs as text, times are Unix milliseconds (UTC). Nothing
 //! here does I/O; `store` keeps these values, `api` renders them, `scheduler` judges them.
@@ -7,6 +7,7 @@ pub mod actor;
 pub mod adapter;
 pub mod agent;
 pub mod mention;
+pub mod project;
 pub mod refusal;
 pub mod run;
 pub mod text;
@@ -16,10 +17,20 @@ pub mod wake;
 
 pub use actor::Actor;
 pub use agent::{Agent, AgentStatus, Company};
+pub use project::{Goal, Label, Project};
 pub use refusal::Refusal;
 pub use run::{Run, RunStatus};
 pub use ticket::{Comment, Document, Priority, Revision, Status, Ticket};
 pub use wake::{Reason, Wake, WakeState};
+
+/// Tells `null` (clear it) from absent (leave it): for `#[serde(default, deserialize_with)]`.
+pub(crate) fn given<'de, D, T>(d: D) -> Result<Option<Option<T>>, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: serde::Deserialize<'de>,
+{
+    <Option<T> as serde::Deserialize>::deserialize(d).map(Some)
+}
 
 /// Defines an enum whose values are words: in JSON, in the database and in messages alike.
 macro_rules! words {

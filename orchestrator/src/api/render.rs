@@ -1,13 +1,17 @@
 //! Rows as JSON: camelCase, ISO-8601 times, the field names clients know.
 
+mod plan;
+
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
 use crate::model::time::{Millis, iso};
 use crate::model::{Agent, Comment, Company, Document, Refusal, Revision, Run, Ticket};
-use crate::store::{StoreError, agents, runs, tickets};
+use crate::store::{StoreError, agents, labels, runs, tickets};
 
-pub(super) fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {
+pub(super) use plan::{goal, goal_of, label, project, project_of};
+
+fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {
     let unblock: Option<Value> = ticket
         .unblock
         .as_deref()
@@ -28,8 +32,6 @@ pub(super) fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {
         "projectId": ticket.project,
         "goalId": ticket.goal,
         "billingCode": ticket.billing_code,
-        "labelIds": [],
-        "labels": [],
         "unblockDescriptor": unblock,
         "checkoutRunId": ticket.checkout_run,
         "executionRunId": execution,
@@ -44,9 +46,13 @@ pub(super) fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {
     })
 }
 
-/// The row with its live run.
+/// The row with its live run and its labels.
 pub(super) fn row(db: &Connection, row: &Ticket) -> Result<Value, StoreError> {
-    Ok(ticket(row, tickets::live_run(db, &row.id)?.as_deref()))
+    let mut body = ticket(row, tickets::live_run(db, &row.id)?.as_deref());
+    let labels = labels::of_ticket(db, &row.id)?;
+    body["labelIds"] = labels.iter().map(|label| label.id.as_str()).collect();
+    body["labels"] = labels.iter().map(label).collect();
+    Ok(body)
 }
 
 /// The row with everything around it.
@@ -55,7 +61,9 @@ pub(super) fn whole(db: &Connection, it: &Ticket) -> Result<Value, StoreError> {
     body["ancestors"] = briefs(&tickets::ancestors(db, it)?);
     body["blockedBy"] = briefs(&tickets::blockers(db, &it.id)?);
     body["blocks"] = briefs(&tickets::blocked_by_it(db, &it.id)?);
-    for empty in ["project", "goal", "executionPolicy", "executionState"] {
+    body["project"] = project_of(db, it)?;
+    body["goal"] = goal_of(db, it)?;
+    for empty in ["executionPolicy", "executionState"] {
         body[empty] = Value::Null;
     }
     body["relatedWork"] = json!({ "inbound": [], "outbound": [] });

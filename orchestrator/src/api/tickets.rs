@@ -16,7 +16,7 @@ use super::{Shared, render};
 use crate::model::time::iso;
 use crate::model::{Refusal, Status};
 use crate::store::tickets::{self, Filter, NewTicket, Patch};
-use crate::store::{StoreError, agents, comments};
+use crate::store::{StoreError, agents, comments, labels};
 
 type Parameters = Query<HashMap<String, String>>;
 
@@ -55,6 +55,8 @@ pub(super) async fn list(
     filter.assignee_agent = text("assigneeAgentId");
     filter.assignee_user = text("assigneeUserId");
     filter.project = text("projectId");
+    filter.goal = text("goalId");
+    let label = text("labelId");
     filter.text = text("q");
     if filter.text.as_ref().is_some_and(|text| text.len() > QUERY) {
         return Err(Refusal::invalid(format!("q is longer than {QUERY} bytes")).into());
@@ -68,6 +70,9 @@ pub(super) async fn list(
             let company = agents::company(db, &company, actor.company())?;
             if let Some(parent) = parent {
                 filter.parent = Some(tickets::get(db, &parent, Some(&company.id))?.id);
+            }
+            if let Some(label) = label {
+                filter.label = Some(labels::get(db, &label, Some(&company.id))?.id);
             }
             if filter.assignee_agent.as_deref() == Some("me") {
                 filter.assignee_agent = actor.agent().map(str::to_owned);
@@ -182,8 +187,8 @@ pub(super) async fn context(
                 "issue": render::row(db, &ticket)?,
                 "ancestors": render::briefs(&tickets::ancestors(db, &ticket)?),
                 "blockedBy": render::briefs(&tickets::blockers(db, &ticket.id)?),
-                "project": null,
-                "goal": null,
+                "project": render::project_of(db, &ticket)?,
+                "goal": render::goal_of(db, &ticket)?,
                 "commentCursor": {
                     "totalComments": total,
                     "latestCommentId": newest.as_ref().map(|c| c.id.clone()),

@@ -79,9 +79,9 @@ pub struct Ticket {
     pub assignee_user: Option<String>,
     /// The ticket it is part of.
     pub parent: Option<String>,
-    /// Kept for clients.
+    /// The project it belongs to.
     pub project: Option<String>,
-    /// Kept for clients.
+    /// The goal it serves.
     pub goal: Option<String>,
     /// Kept for clients.
     pub billing_code: Option<String>,

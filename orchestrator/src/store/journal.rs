@@ -44,6 +44,14 @@ pub struct About<'a> {
 }
 
 impl<'a> About<'a> {
+    /// About a company, in the acting run.
+    pub(super) fn company(company: &'a str) -> Self {
+        Self {
+            company: Some(company),
+            ..Self::default()
+        }
+    }
+
     /// About a ticket, in the acting run.
     pub(super) fn of(ticket: &'a Ticket) -> Self {
         Self {

@@ -15,6 +15,7 @@ const APPLICATION_ID: i32 = 0x504f_5254;
 const MIGRATIONS: &[&str] = &[
     include_str!("schema/0001.sql"),
     include_str!("schema/0002.sql"),
+    include_str!("schema/0003.sql"),
 ];
 
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {

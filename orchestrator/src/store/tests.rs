@@ -194,9 +194,42 @@ async fn a_database_of_the_first_schema_is_brought_up_to_date_with_what_is_in_it
         [],
     )
     .unwrap();
+    // What was any text is a project and a goal now, and what was written is found.
+    old.execute_batch(
+        "INSERT INTO tickets (id, company, number, identifier, title, title_key, status, priority,
+             project, goal, created_at, updated_at)
+         VALUES ('t', 'i', 1, 'OLD-1', 'Ancient', 'ancient', 'todo', 'low', 'Web', 'Ship', 1, 1);
+         INSERT INTO comments (id, ticket, author_type, body, created_at)
+         VALUES ('c', 't', 'user', 'forgotten words', 1);",
+    )
+    .unwrap();
     drop(old);
     let store = Store::open(&path).unwrap();
     with_ticket(&store).await;
+    for word in ["ancient", "forgotten"] {
+        let filter = tickets::Filter {
+            text: Some(word.to_owned()),
+            limit: 10,
+            ..tickets::Filter::default()
+        };
+        let found = store
+            .read(move |db| tickets::list(db, "i", &filter))
+            .await
+            .unwrap();
+        assert_eq!(found.len(), 1, "{word}");
+        let (project, goal) = (found[0].project.clone(), found[0].goal.clone());
+        let (project, goal) = store
+            .read(move |db| {
+                let project = projects::get(db, &project.unwrap(), Some("i"))?;
+                Ok((project, goals::get(db, &goal.unwrap(), Some("i"))?))
+            })
+            .await
+            .unwrap();
+        assert_eq!(
+            (project.name.as_str(), goal.title.as_str()),
+            ("Web", "Ship")
+        );
+    }
     let companies = store.read(agents::companies).await.unwrap();
     let names: Vec<&str> = companies.iter().map(|c| c.name.as_str()).collect();
     assert_eq!(names, ["Old", "Acme"]);

@@ -9,6 +9,7 @@ mod guard;
 mod nesting;
 mod patch;
 mod row;
+mod search;
 
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -38,9 +39,13 @@ pub struct Filter {
     pub assignee_user: Option<String>,
     /// In this project.
     pub project: Option<String>,
+    /// For this goal.
+    pub goal: Option<String>,
+    /// With this label.
+    pub label: Option<String>,
     /// Beneath this ticket.
     pub parent: Option<String>,
-    /// Identifier, title or description contains this.
+    /// It is this identifier, or it or its comments have these words.
     pub text: Option<String>,
     /// At most this many; 1 to 500.
     pub limit: u32,
@@ -82,6 +87,7 @@ pub fn list(
         ("assignee_agent", &filter.assignee_agent),
         ("assignee_user", &filter.assignee_user),
         ("project", &filter.project),
+        ("goal", &filter.goal),
         ("parent", &filter.parent),
     ];
     for (column, value) in equal {
@@ -90,20 +96,22 @@ pub fn list(
             values.push(value.clone().into());
         }
     }
-    if let Some(text) = &filter.text {
-        sql.push_str(
-            " AND (identifier LIKE ? ESCAPE '\\' OR title LIKE ? ESCAPE '\\'
-               OR description LIKE ? ESCAPE '\\')",
-        );
-        let escaped = text
-            .replace('\\', "\\\\")
-            .replace('%', "\\%")
-            .replace('_', "\\_");
-        for _ in 0..3 {
-            values.push(format!("%{escaped}%").into());
-        }
+    if let Some(label) = &filter.label {
+        sql.push_str(" AND id IN (SELECT ticket FROM ticket_labels WHERE label = ?)");
+        values.push(label.clone().into());
     }
-    sql.push_str(" ORDER BY updated_at DESC, id DESC LIMIT ? OFFSET ?");
+    // What is named by its identifier comes first.
+    let mut order = "";
+    if let Some(text) = &filter.text {
+        let mut found = search::condition(text);
+        sql.push_str(found.sql);
+        values.append(&mut found.values);
+        order = "identifier = ? DESC, ";
+        values.push(text.trim().to_ascii_uppercase().into());
+    }
+    sql.push_str(&format!(
+        " ORDER BY {order}updated_at DESC, id DESC LIMIT ? OFFSET ?"
+    ));
     values.push(i64::from(filter.limit.clamp(1, 500)).into());
     values.push(i64::from(filter.offset).into());
     let mut statement = connection.prepare_cached(&sql)?;

@@ -1,49 +1,24 @@
 //! Callers and inputs that mean harm: every route, every kind of wrong caller, every odd input.
 
+use orchestrator::api::ROUTES;
 use orchestrator::container::Exit;
 use serde_json::{Value, json};
 
-use crate::support::{World, text};
+use crate::support::{World, filled, method_of, text};
 
-/// Every route, for a ticket, a run, an agent and a company.
+/// Every route, for a ticket, a run, an agent and a company; what else there is has the id `x`.
 fn routes(ticket: &str, run: &str, agent: &str, company: &str) -> Vec<(&'static str, String)> {
-    let issue = |rest: &str| format!("/api/issues/{ticket}{rest}");
-    let company = |rest: &str| format!("/api/companies/{company}{rest}");
-    vec![
-        ("GET", "/api/agents/me".into()),
-        ("GET", "/api/agents/me/inbox-lite".into()),
-        ("GET", format!("/api/agents/{agent}")),
-        ("PATCH", format!("/api/agents/{agent}")),
-        ("POST", format!("/api/agents/{agent}/wakeup")),
-        ("POST", format!("/api/agents/{agent}/heartbeat/invoke")),
-        ("GET", "/api/companies".into()),
-        ("POST", "/api/companies".into()),
-        ("GET", company("")),
-        ("GET", company("/agents")),
-        ("POST", company("/agents")),
-        ("GET", company("/issues")),
-        ("POST", company("/issues")),
-        ("GET", company("/activity")),
-        ("GET", company("/heartbeat-runs")),
-        ("GET", "/api/heartbeat-runs".into()),
-        ("GET", format!("/api/heartbeat-runs/{run}")),
-        ("GET", format!("/api/heartbeat-runs/{run}/log")),
-        ("POST", format!("/api/heartbeat-runs/{run}/cancel")),
-        ("GET", issue("")),
-        ("PATCH", issue("")),
-        ("GET", issue("/heartbeat-context")),
-        ("POST", issue("/checkout")),
-        ("POST", issue("/release")),
-        ("GET", issue("/comments")),
-        ("POST", issue("/comments")),
-        ("GET", issue("/comments/x")),
-        ("GET", issue("/documents")),
-        ("GET", issue("/documents/plan")),
-        ("PUT", issue("/documents/plan")),
-        ("GET", issue("/documents/plan/revisions")),
-        ("GET", issue("/timeline")),
-        ("GET", issue("/why")),
-    ]
+    let all = ROUTES.iter().filter(|(_, path)| *path != "/api/health");
+    let ids = |name: &str| match name {
+        "issue" => ticket.to_owned(),
+        "run" => run.to_owned(),
+        "agent" => agent.to_owned(),
+        "company" => company.to_owned(),
+        "key" => "plan".to_owned(),
+        _other => "x".to_owned(),
+    };
+    all.map(|(method, path)| (method_of(method), filled(path, ids)))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

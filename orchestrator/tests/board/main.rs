@@ -6,7 +6,9 @@
 mod api;
 mod heartbeat;
 mod hostile;
+mod isolation;
 mod limits;
+mod plan;
 mod race;
 mod recovery;
 mod support;

@@ -524,6 +524,30 @@ impl Agent<'_> {
     }
 }
 
+/// A route's method as it is sent.
+pub(crate) fn method_of(name: &str) -> &'static str {
+    match name {
+        "get" => "GET",
+        "post" => "POST",
+        "put" => "PUT",
+        "patch" => "PATCH",
+        "delete" => "DELETE",
+        other => panic!("{other} is no method of the table"),
+    }
+}
+
+/// A route's path with its parameters filled in.
+pub(crate) fn filled(path: &str, id: impl Fn(&str) -> String) -> String {
+    let mut filled = String::new();
+    for part in path.split('{') {
+        match part.split_once('}') {
+            Some((name, rest)) => filled.push_str(&(id(name) + rest)),
+            None => filled.push_str(part),
+        }
+    }
+    filled
+}
+
 pub(crate) fn text(value: &Value) -> String {
     value
         .as_str()

@@ -8,7 +8,7 @@ use super::{blockers, follow, get, guard, live_run};
 use crate::model::{Comment, Refusal, Ticket};
 use crate::store::comments::{self, NewComment};
 use crate::store::journal::About;
-use crate::store::{StoreError, Writer};
+use crate::store::{StoreError, Writer, labels};
 
 /// What a change did.
 #[derive(Debug, Clone)]
@@ -50,6 +50,13 @@ pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, Stor
             "blockedByIssueIds".into(),
             json!({ "from": from, "to": to }),
         );
+    }
+    let labelled = match &patch.label_ids {
+        Some(ids) => labels::replace(w, &before.company, &before.id, ids)?,
+        None => None,
+    };
+    if let Some((from, to)) = labelled {
+        changes.insert("labels".into(), json!({ "from": from, "to": to }));
     }
     if !changes.is_empty() {
         save(w, &after)?;

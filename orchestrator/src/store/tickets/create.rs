@@ -8,7 +8,7 @@ use super::{blockers, get, guard, nesting, patch};
 use crate::model::{Priority, Reason, Refusal, Status, Ticket, text};
 use crate::store::journal::About;
 use crate::store::wakes::{self, Ask};
-use crate::store::{StoreError, Writer, new_id};
+use crate::store::{StoreError, Writer, labels, new_id};
 
 /// How many tickets one run may create.
 const PER_RUN: i64 = 20;
@@ -33,10 +33,12 @@ pub struct NewTicket {
     pub assignee_user_id: Option<String>,
     /// UUID or identifier.
     pub parent_id: Option<String>,
-    /// Kept.
+    /// A project of the company.
     pub project_id: Option<String>,
-    /// Kept.
+    /// A goal of the company.
     pub goal_id: Option<String>,
+    /// Ids or names.
+    pub label_ids: Vec<String>,
     /// Kept.
     pub billing_code: Option<String>,
     /// UUIDs or identifiers.
@@ -140,8 +142,8 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
         assignee,
         user,
         parent_id,
-        label("projectId", new.project_id)?,
-        label("goalId", new.goal_id)?,
+        patch::project_of(w, company, new.project_id.as_deref())?,
+        patch::goal_of(w, company, new.goal_id.as_deref())?,
         label("billingCode", new.billing_code)?,
         unblock
             .filter(|_| status == Status::Blocked)
@@ -162,9 +164,11 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
         run: None,
     };
     let blockers = blockers::replace(w, company, &id, &new.blocked_by_issue_ids)?;
+    let labels = labels::replace(w, company, &id, &new.label_ids)?;
     let facts = json!({ "identifier": format!("{prefix}-{number}"), "title": title,
                         "status": status, "assignee": assignee, "parent": parent_id,
                         "blockedBy": blockers.map(|(_none, given)| given),
+                        "labels": labels.map(|(_none, given)| given),
                         "bytes": description.as_ref().map(String::len) });
     w.note("ticket.created", about, facts)?;
     let ticket = get(w, &id, None)?;

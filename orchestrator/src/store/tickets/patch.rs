@@ -1,11 +1,11 @@
 //! What a client may change of a ticket, and the ticket as it would be then.
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::{nesting, unresolved_blockers};
-use crate::model::{Actor, AgentStatus, Priority, Refusal, Status, Ticket, text};
-use crate::store::{StoreError, Writer, agents};
+use crate::model::{Actor, AgentStatus, Priority, Refusal, Status, Ticket, given, text};
+use crate::store::{StoreError, Writer, agents, goals, projects};
 
 /// A change; absent fields stay as they are, `null` clears.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -29,15 +29,17 @@ pub struct Patch {
     /// UUID or identifier.
     #[serde(deserialize_with = "given")]
     pub parent_id: Option<Option<String>>,
-    /// Kept.
+    /// A project of the company.
     #[serde(deserialize_with = "given")]
     pub project_id: Option<Option<String>>,
-    /// Kept.
+    /// A goal of the company.
     #[serde(deserialize_with = "given")]
     pub goal_id: Option<Option<String>>,
     /// Kept.
     #[serde(deserialize_with = "given")]
     pub billing_code: Option<Option<String>>,
+    /// Replaces the labels; ids or names.
+    pub label_ids: Option<Vec<String>>,
     /// Replaces the blockers.
     pub blocked_by_issue_ids: Option<Vec<String>>,
     /// Who must act, when the status becomes `blocked`.
@@ -95,10 +97,10 @@ pub(super) fn edited(w: &Writer<'_>, before: &Ticket, patch: &Patch) -> Result<T
         };
     }
     if let Some(project) = &patch.project_id {
-        after.project = label("projectId", project)?;
+        after.project = project_of(w, &before.company, project.as_deref())?;
     }
     if let Some(goal) = &patch.goal_id {
-        after.goal = label("goalId", goal)?;
+        after.goal = goal_of(w, &before.company, goal.as_deref())?;
     }
     if let Some(code) = &patch.billing_code {
         after.billing_code = label("billingCode", code)?;
@@ -140,6 +142,26 @@ pub(super) fn asked_again(w: &Writer<'_>, after: &Ticket, patch: &Patch) -> bool
         && matches!(patch.assignee_agent_id, Some(Some(_)))
 }
 
+/// Resolves a project within the company.
+pub(super) fn project_of(
+    w: &Writer<'_>,
+    company: &str,
+    id: Option<&str>,
+) -> Result<Option<String>, StoreError> {
+    id.map(|id| Ok(projects::get(w, id, Some(company))?.id))
+        .transpose()
+}
+
+/// Resolves a goal within the company.
+pub(super) fn goal_of(
+    w: &Writer<'_>,
+    company: &str,
+    id: Option<&str>,
+) -> Result<Option<String>, StoreError> {
+    id.map(|id| Ok(goals::get(w, id, Some(company))?.id))
+        .transpose()
+}
+
 /// Resolves an assignee within the company. Work may be given to a paused agent; it waits.
 pub(super) fn assignee(
     w: &Writer<'_>,
@@ -155,9 +177,4 @@ pub(super) fn assignee(
         return Err(Refusal::unprocessable("agent_terminated", error).into());
     }
     Ok(Some(agent.id))
-}
-
-/// Tells `null` (clear it) from absent (leave it).
-fn given<'de, D: Deserializer<'de>>(d: D) -> Result<Option<Option<String>>, D::Error> {
-    Option::<String>::deserialize(d).map(Some)
 }

@@ -1,0 +1,71 @@
+//! Every route, in one table: what the router serves and what the tests walk are the same list, so
+//! that no route can be added that nobody asks who may use it.
+//!
+//! A parameter's name says what it is the id of; each is looked up within the caller's company.
+
+use axum::Router;
+use axum::routing::{delete, get, patch, post, put};
+
+use super::{
+    Shared, agents, comments, documents, goals, labels, operators, projects, runs, tickets,
+};
+
+macro_rules! table {
+    ($($method:ident $path:literal => $handler:path;)+) => {
+        /// Method and path of every route, as registered.
+        pub const ROUTES: &[(&str, &str)] = &[$((stringify!($method), $path),)+];
+
+        pub(super) fn table() -> Router<Shared> {
+            Router::new()$(.route($path, $method($handler)))+
+        }
+    };
+}
+
+table! {
+    get "/api/health" => super::health;
+    get "/api/anchors" => operators::anchors;
+    get "/api/agents/me" => agents::me;
+    get "/api/agents/me/inbox-lite" => agents::inbox;
+    get "/api/agents/{agent}" => agents::show;
+    patch "/api/agents/{agent}" => operators::change_agent;
+    post "/api/agents/{agent}/wakeup" => operators::wake;
+    post "/api/agents/{agent}/heartbeat/invoke" => operators::wake;
+    get "/api/companies" => operators::companies;
+    post "/api/companies" => operators::create_company;
+    get "/api/companies/{company}" => operators::company;
+    get "/api/companies/{company}/agents" => agents::list;
+    post "/api/companies/{company}/agents" => operators::create_agent;
+    get "/api/companies/{company}/issues" => tickets::list;
+    post "/api/companies/{company}/issues" => tickets::create;
+    get "/api/companies/{company}/activity" => operators::activity;
+    get "/api/companies/{company}/heartbeat-runs" => runs::of_company;
+    get "/api/companies/{company}/projects" => projects::list;
+    post "/api/companies/{company}/projects" => projects::create;
+    get "/api/projects/{project}" => projects::show;
+    patch "/api/projects/{project}" => projects::change;
+    get "/api/companies/{company}/goals" => goals::list;
+    post "/api/companies/{company}/goals" => goals::create;
+    get "/api/goals/{goal}" => goals::show;
+    patch "/api/goals/{goal}" => goals::change;
+    get "/api/companies/{company}/labels" => labels::list;
+    post "/api/companies/{company}/labels" => labels::create;
+    delete "/api/labels/{label}" => labels::remove;
+    get "/api/heartbeat-runs" => runs::list;
+    get "/api/heartbeat-runs/{run}" => runs::show;
+    get "/api/heartbeat-runs/{run}/log" => runs::log;
+    post "/api/heartbeat-runs/{run}/cancel" => runs::cancel;
+    get "/api/issues/{issue}" => tickets::show;
+    patch "/api/issues/{issue}" => tickets::update;
+    get "/api/issues/{issue}/heartbeat-context" => tickets::context;
+    post "/api/issues/{issue}/checkout" => tickets::checkout;
+    post "/api/issues/{issue}/release" => tickets::release;
+    get "/api/issues/{issue}/comments" => comments::list;
+    post "/api/issues/{issue}/comments" => comments::post;
+    get "/api/issues/{issue}/comments/{comment}" => comments::show;
+    get "/api/issues/{issue}/documents" => documents::list;
+    get "/api/issues/{issue}/documents/{key}" => documents::show;
+    put "/api/issues/{issue}/documents/{key}" => documents::put;
+    get "/api/issues/{issue}/documents/{key}/revisions" => documents::revisions;
+    get "/api/issues/{issue}/timeline" => operators::timeline;
+    get "/api/issues/{issue}/why" => operators::why;
+}
