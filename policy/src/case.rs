@@ -25,6 +25,10 @@ pub(crate) enum Expected {
         rule: Option<String>,
         credential: Option<String>,
     },
+    Hold {
+        rule: Option<String>,
+        credential: Option<String>,
+    },
     Refuse {
         rule: Option<String>,
         code: Option<Code>,
@@ -61,6 +65,23 @@ impl Case {
                     with.as_ref().map(|name| name.as_str()),
                 )
             }
+            (
+                Expected::Hold { rule, credential },
+                Outcome::Hold {
+                    rule: by,
+                    credential: with,
+                },
+            ) => {
+                same("rule", rule.as_deref(), Some(by.as_str()))?;
+                same(
+                    "credential",
+                    credential.as_deref(),
+                    with.as_ref().map(|name| name.as_str()),
+                )
+            }
+            (Expected::Allow { .. } | Expected::Refuse { .. }, Outcome::Hold { rule, .. }) => {
+                Err(format!("it waits for a person, as rule `{rule}` says"))
+            }
             (Expected::Refuse { rule, code }, Outcome::Refuse(refusal)) => {
                 same("code", code.map(Code::as_str), Some(refusal.code.as_str()))?;
                 same(
@@ -69,20 +90,23 @@ impl Case {
                     refusal.rule.as_ref().map(|rule| rule.as_str()),
                 )
             }
-            (Expected::Allow { .. }, Outcome::Refuse(refusal)) => Err(format!(
-                "it is refused ({}): {}; {}",
-                refusal.code.as_str(),
-                refusal.text,
-                refusal.remedy
-            )),
-            (Expected::Refuse { .. }, Outcome::Allow { rule, .. }) => {
-                Err(format!("it is allowed by rule `{rule}`"))
-            }
-            (Expected::Allow { .. } | Expected::Refuse { .. }, Outcome::Inspect(_)) => {
-                Err(String::from(
-                    "the gate would look into the body first: say with `push` which refs it moves",
+            (Expected::Allow { .. } | Expected::Hold { .. }, Outcome::Refuse(refusal)) => {
+                Err(format!(
+                    "it is refused ({}): {}; {}",
+                    refusal.code.as_str(),
+                    refusal.text,
+                    refusal.remedy
                 ))
             }
+            (Expected::Refuse { .. } | Expected::Hold { .. }, Outcome::Allow { rule, .. }) => {
+                Err(format!("it is allowed by rule `{rule}`"))
+            }
+            (
+                Expected::Allow { .. } | Expected::Hold { .. } | Expected::Refuse { .. },
+                Outcome::Inspect(_),
+            ) => Err(String::from(
+                "the gate would look into the body first: say with `push` which refs it moves",
+            )),
         }
     }
 }

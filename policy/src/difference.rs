@@ -98,6 +98,7 @@ struct Item<'a> {
 enum Does<'a> {
     Allow,
     Deny,
+    Hold,
     Push(&'a RefGlob),
     /// Under these conditions, as lines.
     When(Vec<String>),
@@ -126,6 +127,9 @@ fn items(services: &[Service]) -> Vec<Item<'_>> {
             for entry in &service.deny {
                 add(entry, Does::Deny);
             }
+            for entry in service.hold.iter().flat_map(|hold| &hold.entries) {
+                add(entry, Does::Hold);
+            }
             for entry in &service.push {
                 for glob in &service.refs {
                     add(entry, Does::Push(glob));
@@ -138,7 +142,7 @@ fn items(services: &[Service]) -> Vec<Item<'_>> {
 
 impl Item<'_> {
     fn denies(&self) -> bool {
-        matches!(self.does, Does::Deny)
+        matches!(self.does, Does::Deny | Does::Hold)
     }
 
     /// The methods that no item of the other policy covers; and what is different where one does.
@@ -164,11 +168,13 @@ impl Item<'_> {
 
     fn covers(&self, narrow: &Self) -> bool {
         let does = match (&self.does, &narrow.does) {
-            (Does::Allow, Does::Allow) | (Does::Deny, Does::Deny) => true,
+            (Does::Allow, Does::Allow) | (Does::Deny, Does::Deny) | (Does::Hold, Does::Hold) => {
+                true
+            }
             (Does::Push(wide), Does::Push(narrow)) => wide.covers(narrow),
             // Conditions also shut what is beside them, so that only the same ones are the same.
             (Does::When(wide), Does::When(narrow)) => wide == narrow,
-            (Does::Allow | Does::Deny | Does::Push(_) | Does::When(_), _) => false,
+            (Does::Allow | Does::Deny | Does::Hold | Does::Push(_) | Does::When(_), _) => false,
         };
         let (to, from) = (self.destination, narrow.destination);
         does && to.scheme == from.scheme
@@ -236,6 +242,7 @@ impl Item<'_> {
             what: match &self.does {
                 Does::Allow => request,
                 Does::Deny => format!("denied: {request}"),
+                Does::Hold => format!("held for a person: {request}"),
                 Does::When(conditions) => {
                     format!(
                         "{request} when {}, and not otherwise",

@@ -80,6 +80,18 @@ pub(crate) fn body(service: &Service) -> String {
             line(&mut out, key, &list(texts.iter().map(String::as_str)));
         }
     }
+    if let Some(hold) = &service.hold {
+        let texts: BTreeSet<String> = hold.entries.iter().map(Entry::to_string).collect();
+        line(&mut out, "hold", &list(texts.iter().map(String::as_str)));
+        if !hold.by.is_empty() {
+            line(
+                &mut out,
+                "hold_by",
+                &list(hold.by.iter().map(String::as_str)),
+            );
+        }
+        line(&mut out, "hold_seconds", &hold.seconds.to_string());
+    }
     if !service.refs.is_empty() {
         let refs: BTreeSet<&str> = service.refs.iter().map(|glob| glob.as_str()).collect();
         line(&mut out, "refs", &list(refs.into_iter()));

@@ -5,6 +5,7 @@ use crate::caps::Caps;
 use crate::credential::CredentialName;
 use crate::diagnostics::Diagnostics;
 use crate::explain::Explain;
+use crate::hold::{self, Held};
 use crate::index::Index;
 use crate::path::{PathError, Slashes, Target};
 use crate::pattern::{HostPattern, Method};
@@ -65,6 +66,8 @@ pub enum Decision {
     Permit(Permit),
     /// No.
     Refuse(Refusal),
+    /// Yes, once somebody who may has approved this very request.
+    Hold(Held),
     /// Read this from the request's body and ask again with the facts.
     Inspect(Inspection),
 }
@@ -176,10 +179,24 @@ impl Policy {
     /// already inspected passes [`Facts::Push`] or [`Facts::Unreadable`], never [`Facts::None`].
     #[must_use]
     pub fn decide(&self, route: &Route, request: &Request<'_>, facts: &Facts) -> Decision {
-        match self.judge(route, request, facts) {
+        let judged = self
+            .judge(route, request, facts)
+            .and_then(|decision| self.held(request, facts, decision));
+        match judged {
             Ok(decision) => decision,
             Err(refusal) => Decision::Refuse(refusal),
         }
+    }
+
+    /// A service of the destination may have what is permitted wait for a person.
+    fn held(
+        &self,
+        request: &Request<'_>,
+        facts: &Facts,
+        decision: Decision,
+    ) -> Result<Decision, Refusal> {
+        let listed = self.listed(request.scheme, request.authority);
+        hold::judge(listed, request, facts, decision)
     }
 
     fn judge(

@@ -83,6 +83,10 @@ codes! {
     ConditionNotMet = "condition_not_met", 403;
     /// The GraphQL request would execute an operation that the rule does not permit.
     OperationNotAllowed = "operation_not_allowed", 403;
+    /// Somebody who was asked about the request said no.
+    HoldDenied = "hold_denied", 403;
+    /// Nobody who may decided about the request in time.
+    HoldExpired = "hold_expired", 403;
     /// Several rules allow the request with different credentials.
     AmbiguousCredential = "ambiguous_credential", 403;
     /// CONNECT target, SNI and Host do not name one authority.

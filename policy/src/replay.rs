@@ -21,6 +21,8 @@ pub enum Replayed {
     /// It was refused and would be let through, by this rule with this credential; a connection, of which no
     /// request is on record, by no rule yet.
     NewlyAllowed(Option<RuleId>, Option<CredentialName>),
+    /// It would wait for a person, as this rule says.
+    NewlyHeld(RuleId),
     /// It would be let through in another name.
     OtherCredential(Option<CredentialName>, Option<CredentialName>),
     /// The log does not keep what the policy would have to know; says what.
@@ -37,7 +39,9 @@ impl Policy {
     #[must_use]
     pub fn replay(&self, record: &Record) -> Replayed {
         let was = match (record.kind, record.verdict) {
-            (RecordKind::Request, Some(Verdict::Allow)) => Was::Allowed(record.credential.as_ref()),
+            (RecordKind::Request, Some(Verdict::Allow)) => {
+                Was::Allowed(record.credential.as_ref(), record.hold.is_some())
+            }
             (RecordKind::Refusal, _) if record.code.is_some_and(judged) => Was::Refused,
             (RecordKind::Request | RecordKind::Refusal | RecordKind::Response, _)
             | (RecordKind::Event | RecordKind::Checkpoint, _) => return Replayed::NotJudged,
@@ -54,8 +58,8 @@ impl Policy {
             // Not yet a request: only where it leads was asked.
             return match (self.route(scheme, &authority), was) {
                 (Routing::Route(_), Was::Refused) => Replayed::NewlyAllowed(None, None),
-                (Routing::Refuse(refusal), Was::Allowed(_)) => Replayed::NewlyRefused(refusal),
-                (Routing::Route(_), Was::Allowed(_)) | (Routing::Refuse(_), Was::Refused) => {
+                (Routing::Refuse(refusal), Was::Allowed(..)) => Replayed::NewlyRefused(refusal),
+                (Routing::Route(_), Was::Allowed(..)) | (Routing::Refuse(_), Was::Refused) => {
                     Replayed::Same
                 }
             };
@@ -115,7 +119,8 @@ impl Policy {
 }
 
 enum Was<'r> {
-    Allowed(Option<&'r CredentialName>),
+    /// With this credential; after somebody's decision or not.
+    Allowed(Option<&'r CredentialName>, bool),
     Refused,
 }
 
@@ -123,16 +128,20 @@ impl Was<'_> {
     fn against(&self, now: Outcome) -> Replayed {
         match (self, now) {
             (_, Outcome::Inspect(_)) => Replayed::CouldNotTell("what its body said"),
-            (Was::Allowed(_), Outcome::Refuse(refusal)) => Replayed::NewlyRefused(refusal),
+            (Was::Allowed(_, true), Outcome::Hold { .. }) => Replayed::Same,
+            (Was::Allowed(_, false) | Was::Refused, Outcome::Hold { rule, .. }) => {
+                Replayed::NewlyHeld(rule)
+            }
+            (Was::Allowed(..), Outcome::Refuse(refusal)) => Replayed::NewlyRefused(refusal),
             (Was::Refused, Outcome::Allow { rule, credential }) => {
                 Replayed::NewlyAllowed(Some(rule), credential)
             }
-            (Was::Allowed(was), Outcome::Allow { credential, .. })
+            (Was::Allowed(was, _), Outcome::Allow { credential, .. })
                 if *was != credential.as_ref() =>
             {
                 Replayed::OtherCredential(was.cloned(), credential)
             }
-            (Was::Allowed(_), Outcome::Allow { .. }) | (Was::Refused, Outcome::Refuse(_)) => {
+            (Was::Allowed(..), Outcome::Allow { .. }) | (Was::Refused, Outcome::Refuse(_)) => {
                 Replayed::Same
             }
         }

@@ -53,7 +53,7 @@ fn test() -> Value {
             "push" => {
                 texts("Commands of a push: `create`, `update` or `delete` and a full ref name.")
             }
-            "expect" => json!({ "enum": ["allow", "refuse"] }),
+            "expect" => json!({ "enum": ["allow", "refuse", "hold"] }),
             "code" => json!({ "enum": codes, "description": "The code of the refusal." }),
             "request" => text("`METHOD https://HOST/PATH`."),
             _ => text("Text."),
@@ -151,6 +151,12 @@ fn key(name: &str) -> Option<Value> {
         "credential" => {
             text("The name that the gate's configuration gives a credential; never the secret.")
         }
+        "hold" => texts("`METHOD /path` lines that wait for a person, read as widely as `deny`."),
+        "hold_by" => texts("The accounts that may decide; default: whoever administers the gate."),
+        "hold_seconds" => number(
+            crate::hold::MOST_SECONDS,
+            "How long a decision is waited for, and is good for.",
+        ),
         "when" => when(),
         "max_inspected_bytes" => number(
             MOST_INSPECTED_BYTES,

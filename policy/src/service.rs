@@ -9,6 +9,7 @@ use crate::authority::Scheme;
 use crate::caps::Caps;
 use crate::condition::Conditional;
 use crate::credential::CredentialName;
+use crate::hold::Holding;
 use crate::path::{Slashes, Target};
 use crate::pattern::{Case, Entry, HostPattern, Method, RefGlob};
 use crate::permit::{Reach, RuleId};
@@ -45,6 +46,15 @@ pub struct ServiceView {
     pub allow: Vec<String>,
     /// What it denies.
     pub deny: Vec<String>,
+    /// What waits for a person.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hold: Vec<String>,
+    /// Who may decide, where that is not whoever administers the gate.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hold_by: Vec<String>,
+    /// How many seconds a decision is waited for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hold_seconds: Option<u64>,
     /// What it allows under conditions, as `METHOD /path when CONDITION and CONDITION`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub when: Vec<String>,
@@ -110,6 +120,8 @@ pub(crate) struct Service {
     pub(crate) slashes: Slashes,
     pub(crate) allow: Vec<Entry>,
     pub(crate) deny: Vec<Entry>,
+    /// What waits for a person.
+    pub(crate) hold: Option<Holding>,
     /// What is allowed under conditions. Where such an entry covers a request, `allow` does not.
     pub(crate) when: Vec<Conditional>,
     /// The most bytes of a body that is read to judge it.
@@ -228,7 +240,9 @@ impl Service {
 
     /// For people.
     pub(crate) fn view(&self) -> ServiceView {
-        let lines = |entries: &[Entry]| entries.iter().map(ToString::to_string).collect();
+        let lines = |entries: &[Entry]| -> Vec<String> {
+            entries.iter().map(ToString::to_string).collect()
+        };
         ServiceView {
             id: self.id.clone(),
             kind: self.kind.as_str().to_owned(),
@@ -239,6 +253,13 @@ impl Service {
             credential: self.credential.clone(),
             allow: lines(&self.allow),
             deny: lines(&self.deny),
+            hold: self
+                .hold
+                .iter()
+                .flat_map(|hold| lines(&hold.entries))
+                .collect(),
+            hold_by: self.hold.iter().flat_map(|hold| hold.by.clone()).collect(),
+            hold_seconds: self.hold.as_ref().map(|hold| hold.seconds),
             when: self.when.iter().flat_map(Conditional::lines).collect(),
             push: lines(&self.push),
             refs: self

@@ -1,11 +1,13 @@
 //! A request that is tried on a policy without being sent: for `policy explain`, `test` and `replay`.
 
+use std::sync::Arc;
+
 use crate::authority::{Authority, Scheme};
 use crate::credential::CredentialName;
 use crate::permit::RuleId;
 use crate::policy::{Decision, Policy, Routing};
 use crate::refusal::Refusal;
-use crate::request::{Facts, Inspection, RefUpdate, Request};
+use crate::request::{Body, Content, Facts, Inspection, RefUpdate, Request};
 
 /// One request, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,6 +30,13 @@ pub enum Outcome {
     /// It would be let through.
     Allow {
         /// The rule that is reported.
+        rule: RuleId,
+        /// The credential that would be injected.
+        credential: Option<CredentialName>,
+    },
+    /// It would wait for a person, and be let through then.
+    Hold {
+        /// The rule that has it wait.
         rule: RuleId,
         /// The credential that would be injected.
         credential: Option<CredentialName>,
@@ -79,19 +88,59 @@ impl Trial {
             Routing::Refuse(refusal) => return Outcome::Refuse(refusal),
         };
         match policy.decide(&route, &self.request(), &Facts::None) {
-            Decision::Inspect(wanted) if self.facts == Facts::None => Outcome::Inspect(wanted),
-            Decision::Inspect(_) => match policy.decide(&route, &self.request(), &self.facts) {
-                Decision::Inspect(wanted) => Outcome::Inspect(wanted),
-                Decision::Permit(permit) => Outcome::of(&permit),
-                Decision::Refuse(refusal) => Outcome::Refuse(refusal),
-            },
+            Decision::Inspect(wanted) if self.facts == Facts::None && !any_will_do(&wanted) => {
+                Outcome::Inspect(wanted)
+            }
+            Decision::Inspect(wanted) => {
+                match policy.decide(&route, &self.request(), &self.known(&wanted)) {
+                    Decision::Inspect(wanted) => Outcome::Inspect(wanted),
+                    Decision::Permit(permit) => Outcome::of(&permit),
+                    Decision::Hold(held) => Outcome::waits(&held),
+                    Decision::Refuse(refusal) => Outcome::Refuse(refusal),
+                }
+            }
+            Decision::Hold(held) => Outcome::waits(&held),
             Decision::Permit(permit) => Outcome::of(&permit),
             Decision::Refuse(refusal) => Outcome::Refuse(refusal),
         }
     }
 }
 
+/// Whether only the hash of the body is asked for, so that one body is as good as another.
+fn any_will_do(wanted: &Inspection) -> bool {
+    match wanted {
+        Inspection::ReceivePack => false,
+        Inspection::Content(wanted) => {
+            let read = |body: crate::request::Spool| body.json || body.form || body.graphql;
+            wanted.headers.is_empty() && wanted.body.is_some_and(|body| !read(body))
+        }
+    }
+}
+
+impl Trial {
+    fn known(&self, wanted: &Inspection) -> Facts {
+        if self.facts != Facts::None || !any_will_do(wanted) {
+            return self.facts.clone();
+        }
+        let body = Body {
+            bytes: Some(0),
+            ..Body::beyond()
+        };
+        Facts::Content(Arc::new(Content {
+            headers: Vec::new(),
+            body: Some(body),
+        }))
+    }
+}
+
 impl Outcome {
+    fn waits(held: &crate::Held) -> Self {
+        Self::Hold {
+            rule: held.rule().clone(),
+            credential: held.would().credential().cloned(),
+        }
+    }
+
     fn of(permit: &crate::Permit) -> Self {
         Self::Allow {
             rule: permit.rule().clone(),

@@ -78,6 +78,11 @@ pub const TABLE: &[Entry] = &[
         "Entries of the OpenPGP store: list, put, rotate, check, history, restore",
     ),
     entry("ca", "proxy", "The gate's certificate authority"),
+    entry(
+        "hold",
+        "proxy",
+        "Requests that wait for a person: list, show, approve, deny",
+    ),
     entry("canary", "proxy", "Have the gate try every credential now"),
     entry("gate", "proxy", "Everything else of portcullis-proxy"),
     entry(
@@ -108,7 +113,7 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 26] = [
+const GATE_LEAVES: [&[&str]; 30] = [
     &["audit", "checkpoint-export"],
     &["audit", "export"],
     &["audit", "keygen"],
@@ -122,6 +127,10 @@ const GATE_LEAVES: [&[&str]; 26] = [
     &["ca", "status"],
     &["canary"],
     &["check"],
+    &["hold", "approve"],
+    &["hold", "deny"],
+    &["hold", "list"],
+    &["hold", "show"],
     &["policy", "check"],
     &["reload"],
     &["run"],

@@ -254,6 +254,7 @@ fn decide(policy: &Policy, route: &Route, authority: &Authority, target: &str) -
         Decision::Permit(permit) => permit,
         Decision::Refuse(refusal) => panic!("{}", refusal.text),
         Decision::Inspect(_) => panic!("nothing here is inspected"),
+        Decision::Hold(_) => panic!("nothing here is held"),
     }
 }
 

@@ -8,6 +8,7 @@ mod ca;
 mod canary;
 mod check;
 mod control;
+mod hold;
 mod output;
 mod policy;
 pub mod run;
@@ -58,6 +59,9 @@ enum Command {
     Reload(control::ReloadArgs),
     /// Have the running gate try every credential that has a canary, now
     Canary(canary::CanaryArgs),
+    /// Decide about requests that wait for a person
+    #[command(subcommand)]
+    Hold(hold::HoldCommand),
     /// List the open runs
     Runs(control::RunsArgs),
     /// Read the audit log
@@ -107,6 +111,7 @@ pub fn main() -> ExitCode {
         Command::Policy(command) => policy::policy(&command),
         Command::Status(args) => control::status(&args),
         Command::Reload(args) => control::reload(&args),
+        Command::Hold(command) => hold::hold(&command),
         Command::Canary(args) => canary::canary(&args),
         Command::Runs(args) => control::runs(&args),
         Command::Audit(command) => audit::audit(&command),

@@ -12,6 +12,8 @@
 //! | `POST /v1/canaries` | every credential's canary is sent now: `{"credentials":[...]}` as in status |
 //! | `GET /v1/metrics` | what [`crate::metrics`] says |
 //! | `GET /v1/checkpoint` | the last checkpoint of the audit log; 404 while there is none |
+//! | `GET /v1/holds`, `GET /v1/holds/{id}` | requests that wait for a person |
+//! | `POST /v1/holds/{id}/approve` (`{"digest":"..."}`), `.../deny` (`{"reason":"..."}`) | the hold, decided |
 //! | `GET /v1/events` | audit lines from now on |
 //! | `GET /v1/audit?run=ID` or `?id=ID` | audit lines from the log |
 //!
@@ -21,6 +23,7 @@ mod answer;
 pub mod client;
 pub(crate) mod command;
 pub mod custody;
+mod holds;
 mod stream;
 mod turned;
 
@@ -225,6 +228,10 @@ async fn handle(
                 "the audit log has no checkpoint yet",
             ),
         },
+        Command::Holds => holds::list(gate),
+        Command::Hold(id) => holds::show(gate, &id),
+        Command::Approve(id) => holds::decide(gate, &id, &body, true, peer),
+        Command::Deny(id) => holds::decide(gate, &id, &body, false, peer),
         Command::Events => stream::events(&custody.audit),
         Command::Audit(filter) => stream::log(&custody.audit, filter),
     }

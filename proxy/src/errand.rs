@@ -242,6 +242,7 @@ fn permitted(gate: &Arc<Gate>, errand: &Errand<'_>) -> Result<(Route, Permit), E
         Decision::Permit(permit) => Ok((route, permit)),
         Decision::Refuse(refusal) => Err(refused(refusal.text)),
         Decision::Inspect(_) => Err(refused("it would have to be inspected".to_owned())),
+        Decision::Hold(_) => Err(refused("it would have to wait for a person".to_owned())),
     }
 }
 

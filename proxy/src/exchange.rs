@@ -31,6 +31,7 @@ use crate::entrance::client::Client;
 use crate::entrance::pulse::Pulse;
 use crate::framing::{Exchanging, Fault, Flag, UNREADABLE};
 use crate::gate::Gate;
+use crate::holds::Mark;
 use crate::inject::Injected;
 use crate::inspect::receive_pack::Commands;
 use crate::policies::LoadedPolicy;
@@ -73,7 +74,7 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
     }
     let (mut parts, mut body) = request.into_parts();
     let mut known = Known::default();
-    let judged = judge(channel, &parts, &mut body, &mut known).await;
+    let judged = judge(channel, &id, &parts, &mut body, &mut known).await;
     let mut expected = parts.headers.get_all(header::EXPECT).iter();
     let (shape, expects, http2) = (
         Shape::of(&parts.headers),
@@ -103,6 +104,7 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             refusal,
             push,
             facts,
+            hold,
         }) => {
             let shown = push.as_ref().is_some_and(Commands::reports_status);
             let mut response = match push.filter(|_| shown) {
@@ -113,6 +115,7 @@ pub async fn serve(channel: &Channel, request: Request<Incoming>) -> Response<Re
             let mut line = record(channel, RecordKind::Refusal, &id, &parts, policy);
             line.status = Some(response.status().as_u16());
             line.facts = facts.map(|facts| *facts);
+            decided(&mut line, hold.as_deref());
             refuse(channel, line, &refusal);
             // A client that waits for 100-continue sends nothing after a final answer; reading
             // would only invite it to. On HTTP/2 an answer is read beside a body that is not.
@@ -159,6 +162,14 @@ fn refuse_unread(channel: &Channel, id: &str, fault: Fault) -> Response<Response
     response
 }
 
+/// Says in a line what somebody decided about its request.
+fn decided(line: &mut Record, hold: Option<&Mark>) {
+    if let Some(mark) = hold.filter(|mark| !mark.id.is_empty()) {
+        line.hold = Some(mark.id.clone());
+        line.decider.clone_from(&mark.decider);
+    }
+}
+
 /// Records a refusal.
 fn refuse(channel: &Channel, mut record: Record, refusal: &Refusal) {
     record.verdict = Some(Verdict::Refuse);
@@ -187,6 +198,7 @@ async fn carry(
         websocket,
         meter,
         going,
+        hold,
         place,
     } = allowed;
     let gate = &channel.gate;
@@ -195,6 +207,7 @@ async fn carry(
     line.rule = Some(permit.rule().clone());
     line.credential = permit.credential().cloned();
     line.facts = permit.facts_summary().cloned();
+    decided(&mut line, hold.as_ref());
     let trailers = permit.opens_trailers();
     // Where nothing of the body has been read, its sender is told to go on by the upstream.
     // HTTP/2 has no way to tell it here: `judge` has waited for it.

@@ -23,6 +23,7 @@ use crate::config::Config;
 use crate::credential::Vault;
 use crate::descriptors::Descriptors;
 use crate::flood::Flood;
+use crate::holds::Holds;
 use crate::inspect::spool::Room;
 use crate::names::Names;
 use crate::policies::Policies;
@@ -65,6 +66,8 @@ pub struct Gate {
     pub names: Names,
     /// Room for bodies that are read whole before they are judged.
     pub room: Room,
+    /// Requests that wait for a person.
+    pub holds: Holds,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
     unnamed: Arc<Mutex<Doors>>,
@@ -103,6 +106,7 @@ impl Gate {
         Ok(Self {
             upstream: Upstream::new(settings, provider, Arc::clone(&parts.descriptors)),
             names: Names::new(parts.config.limits.new_names),
+            holds: Holds::default(),
             room: Room::new(parts.config.limits.inspected_bytes),
             config: parts.config,
             policies: parts.policies,

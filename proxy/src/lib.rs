@@ -29,6 +29,7 @@ pub mod framing;
 pub mod gate;
 pub mod guarded;
 pub mod harden;
+pub mod holds;
 #[allow(
     clippy::wildcard_enum_match_arm,
     reason = "the kernel's message enum is open-ended; what is not the answer is an error"

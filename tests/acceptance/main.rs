@@ -19,6 +19,7 @@ mod exec;
 mod framing;
 mod harness;
 mod heartbeat;
+mod held;
 mod log;
 mod outage;
 mod policy;

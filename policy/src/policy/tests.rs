@@ -86,6 +86,7 @@ pub(super) fn ask_with(policy: &Policy, method: &str, url: &str, facts: &Facts) 
         }
         Decision::Refuse(refusal) => refused(refusal),
         Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => Outcome::Inspect,
+        Decision::Hold(held) => panic!("{held:?}"),
     }
 }
 

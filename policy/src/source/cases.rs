@@ -16,7 +16,7 @@ pub(super) const KEYS: &[&str] = &[
     "rule",
     "credential",
 ];
-const VERDICTS: [&str; 2] = ["allow", "refuse"];
+const VERDICTS: [&str; 3] = ["allow", "refuse", "hold"];
 
 /// Reads one test. `None` when it cannot be tried; every reason has been added to the problems then.
 pub(super) fn read(table: &mut Table<'_>, problems: &mut Problems) -> Option<Case> {
@@ -103,6 +103,13 @@ fn expected(table: &mut Table<'_>, problems: &mut Problems) -> Option<Expected> 
         "allow" => {
             misplaced(code.as_ref(), problems);
             Some(Expected::Allow {
+                rule,
+                credential: credential.map(|field| field.value),
+            })
+        }
+        "hold" => {
+            misplaced(code.as_ref(), problems);
+            Some(Expected::Hold {
                 rule,
                 credential: credential.map(|field| field.value),
             })

@@ -1,6 +1,7 @@
 //! The kinds of service, each turned into plain rules.
 
 mod github;
+mod hold;
 mod lines;
 mod when;
 
@@ -26,6 +27,9 @@ const COMMON: &[&str] = &[
     "host",
     "hosts",
     "deny",
+    "hold",
+    "hold_by",
+    "hold_seconds",
     "max_request_bytes",
     "max_response_bytes",
     "max_seconds",
@@ -113,6 +117,7 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         Kind::Board => board(table, problems),
     };
     let deny = deny(table, problems);
+    let hold = hold::read(table, problems);
     let caps = caps(table, problems);
     unknown_keys(table, kind, problems);
 
@@ -135,6 +140,7 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         when: rules.when,
         inspected: rules.inspected,
         deny,
+        hold,
         push: rules.push,
         refs: rules.refs,
         features: rules.features,
@@ -400,7 +406,9 @@ fn refuse_inactive(
     if service.opens() || problems.concern(&table.place) {
         return;
     }
-    if service.deny.is_empty() {
+    if service.deny.is_empty() && service.hold.is_some() {
+        // Somebody else's requests may be held by it, as they may be denied.
+    } else if service.deny.is_empty() {
         problems.add(
             &table.place,
             String::from("the service permits nothing and denies nothing"),

@@ -135,6 +135,16 @@ pub(super) fn runs(args: &RunsArgs) -> Exit {
 }
 
 pub(super) fn ask(gate: &GateArg, method: Method, path: &str) -> Result<(StatusCode, Bytes), Exit> {
+    ask_with(gate, method, path, Vec::new())
+}
+
+/// The same with a body.
+pub(super) fn ask_with(
+    gate: &GateArg,
+    method: Method,
+    path: &str,
+    body: Vec<u8>,
+) -> Result<(StatusCode, Bytes), Exit> {
     let socket = match &gate.socket {
         Some(socket) => socket.clone(),
         None => {
@@ -149,7 +159,7 @@ pub(super) fn ask(gate: &GateArg, method: Method, path: &str) -> Result<(StatusC
         .build()
         .map_err(|problem| fail(&problem))?;
     runtime
-        .block_on(client::ask(&socket, method, path, Vec::new()))
+        .block_on(client::ask(&socket, method, path, body))
         .map_err(|problem| {
             let exit = fail(&problem);
             tell("  hint: is the gate running? start it with portcullis-proxy run");

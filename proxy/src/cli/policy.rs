@@ -8,7 +8,8 @@ mod test;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use policy::{Decision, Facts, Inspection, Policy, Refusal, Request, Routing};
+use policy::credential::CredentialName;
+use policy::{Facts, Inspection, Outcome, Policy, Refusal, RuleId, Trial};
 
 use super::output::{Exit, fail, say, tell};
 use crate::config::Config;
@@ -169,6 +170,8 @@ fn show(args: &ShowArgs) -> Exit {
             ("allow", &service.allow),
             ("when", &service.when),
             ("push", &service.push),
+            ("hold", &service.hold),
+            ("hold by", &service.hold_by),
             ("refs", &service.refs),
             ("deny", &service.deny),
         ];
@@ -182,6 +185,7 @@ fn show(args: &ShowArgs) -> Exit {
             ("max request bytes", service.max_request_bytes),
             ("max response bytes", service.max_response_bytes),
             ("max seconds", service.max_seconds),
+            ("hold seconds", service.hold_seconds),
         ];
         for (what, bound) in bounds {
             if let Some(bound) = bound {
@@ -198,7 +202,7 @@ fn show(args: &ShowArgs) -> Exit {
 use policy::Destination;
 
 /// What would happen, for people and for scripts.
-#[derive(Debug, serde::Serialize)]
+#[derive(Debug, Default, serde::Serialize)]
 struct Verdict {
     verdict: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -226,13 +230,14 @@ fn explain(args: &ExplainArgs) -> Exit {
             return Exit::CouldNotTell;
         }
     };
-    let request = Request {
+    let trial = Trial {
         scheme,
-        authority: &authority,
-        method: &args.method,
-        target: &target,
+        authority,
+        method: args.method.clone(),
+        target,
+        facts: Facts::None,
     };
-    let verdict = judge(&policy, &request, &args.refs);
+    let verdict = judge(&policy, trial, &args.refs);
     if args.json {
         match serde_json::to_string(&verdict) {
             Ok(text) => say(&text),
@@ -248,18 +253,23 @@ fn explain(args: &ExplainArgs) -> Exit {
     }
 }
 
-fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
-    let route = match policy.route(request.scheme, request.authority) {
-        Routing::Route(route) => route,
-        Routing::Refuse(refusal) => return refused(refusal),
-    };
-    match policy.decide(&route, request, &Facts::None) {
-        Decision::Inspect(Inspection::Content(wanted)) => Verdict {
-            verdict: "inspect",
-            rule: None,
-            credential: None,
-            code: None,
-            text: Some(match wanted.body {
+fn judge(policy: &Policy, mut trial: Trial, refs: &[String]) -> Verdict {
+    if !refs.is_empty() {
+        let updates: Result<_, _> = refs.iter().map(|name| policy::ref_update(name)).collect();
+        trial.facts = updates.map_or_else(Facts::Unreadable, Facts::Push);
+    }
+    let (verdict, text, remedy) = match trial.on(policy) {
+        Outcome::Allow { rule, credential } => return permitted("allow", &rule, credential),
+        Outcome::Hold { rule, credential } => return permitted("hold", &rule, credential),
+        Outcome::Refuse(refusal) => return refused(refusal),
+        Outcome::Inspect(Inspection::ReceivePack) => (
+            "inspect",
+            "the gate would read which refs the push moves".to_owned(),
+            Some("name them with --ref refs/heads/NAME".to_owned()),
+        ),
+        Outcome::Inspect(Inspection::Content(wanted)) => (
+            "inspect",
+            match wanted.body {
                 Some(spool) => format!(
                     "the gate would read the body, up to {} bytes, and judge by what stands in it",
                     spool.most
@@ -268,50 +278,24 @@ fn judge(policy: &Policy, request: &Request<'_>, refs: &[String]) -> Verdict {
                     "the gate would look at the fields {}",
                     wanted.headers.join(", ")
                 ),
-            }),
-            why: None,
-            remedy: None,
-        },
-        Decision::Inspect(Inspection::ReceivePack) if refs.is_empty() => Verdict {
-            verdict: "inspect",
-            rule: None,
-            credential: None,
-            code: None,
-            text: Some("the gate would read which refs the push moves".to_owned()),
-            why: None,
-            remedy: Some("name them with --ref refs/heads/NAME".to_owned()),
-        },
-        Decision::Inspect(Inspection::ReceivePack) => {
-            let updates: Result<_, _> = refs.iter().map(|name| policy::ref_update(name)).collect();
-            let facts = updates.map_or_else(Facts::Unreadable, Facts::Push);
-            match policy.decide(&route, request, &facts) {
-                Decision::Permit(permit) => permitted(&permit),
-                Decision::Refuse(refusal) => refused(refusal),
-                Decision::Inspect(_) => Verdict {
-                    verdict: "inspect",
-                    rule: None,
-                    credential: None,
-                    code: None,
-                    text: Some("the policy asks for more than refs".to_owned()),
-                    why: None,
-                    remedy: None,
-                },
-            }
-        }
-        Decision::Permit(permit) => permitted(&permit),
-        Decision::Refuse(refusal) => refused(refusal),
+            },
+            None,
+        ),
+    };
+    Verdict {
+        verdict,
+        text: Some(text),
+        remedy,
+        ..Verdict::default()
     }
 }
 
-fn permitted(permit: &policy::Permit) -> Verdict {
+fn permitted(verdict: &'static str, rule: &RuleId, credential: Option<CredentialName>) -> Verdict {
     Verdict {
-        verdict: "allow",
-        rule: Some(permit.rule().as_str().to_owned()),
-        credential: permit.credential().map(ToString::to_string),
-        code: None,
-        text: None,
-        why: None,
-        remedy: None,
+        verdict,
+        rule: Some(rule.as_str().to_owned()),
+        credential: credential.map(|name| name.to_string()),
+        ..Verdict::default()
     }
 }
 
@@ -351,13 +335,14 @@ mod tests {
     #[test]
     fn an_empty_policy_refuses_with_a_code() {
         let (scheme, authority, target) = policy::split_url("https://h.example/").unwrap();
-        let request = Request {
+        let trial = Trial {
             scheme,
-            authority: &authority,
-            method: "GET",
-            target: &target,
+            authority,
+            method: "GET".to_owned(),
+            target,
+            facts: Facts::None,
         };
-        let verdict = judge(&Policy::empty(), &request, &[]);
+        let verdict = judge(&Policy::empty(), trial, &[]);
         assert_eq!(
             (verdict.verdict, verdict.code),
             ("refuse", Some("destination_not_listed"))

@@ -20,6 +20,20 @@ pub(crate) enum Command {
     Metrics,
     Checkpoint,
     Audit(Filter),
+    Holds,
+    Hold(String),
+    Approve(String),
+    Deny(String),
+}
+
+/// Body of `POST /v1/holds/{id}/approve` and `.../deny`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Deciding {
+    /// How the digest begins that is decided about.
+    pub(crate) digest: Option<String>,
+    /// What the agent reads.
+    pub(crate) reason: Option<String>,
 }
 
 /// Body of `POST /v1/runs/{run}/extend`.
@@ -69,6 +83,10 @@ impl Command {
             (["canaries"], &Method::POST) => Ok(Self::Canaries),
             (["checkpoint"], &Method::GET) => Ok(Self::Checkpoint),
             (["metrics"], &Method::GET) => Ok(Self::Metrics),
+            (["holds"], &Method::GET) => Ok(Self::Holds),
+            (["holds", id], &Method::GET) => Ok(Self::Hold((*id).to_owned())),
+            (["holds", id, "approve"], &Method::POST) => Ok(Self::Approve((*id).to_owned())),
+            (["holds", id, "deny"], &Method::POST) => Ok(Self::Deny((*id).to_owned())),
             (["events"], &Method::GET) => Ok(Self::Events),
             (["audit"], &Method::GET) => {
                 let text = |key| parameter(uri, key).map(str::to_owned);
@@ -85,8 +103,10 @@ impl Command {
             (
                 [
                     "runs" | "status" | "reload" | "canaries" | "events" | "audit" | "metrics"
-                    | "checkpoint",
+                    | "checkpoint" | "holds",
                 ]
+                | ["holds", _]
+                | ["holds", _, "approve" | "deny"]
                 | ["runs", _]
                 | ["runs", _, "extend"],
                 _,

@@ -9,16 +9,17 @@ use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
-use policy::record::RecordFacts;
-use policy::{Code, Decision, Facts, Inspection, Permit, Refusal, Route, Routing};
+use policy::record::{RecordFacts, RecordKind};
+use policy::{Code, Decision, Facts, Held, Inspection, Permit, Refusal, Route, Routing};
 use tokio::time::timeout;
 
 use super::body::{Cut, Meter};
-use super::live::GoingOn;
+use super::live::{GoingOn, Judged};
 use super::{Channel, ending, malformed};
 use crate::classify;
 use crate::framing::Fault;
 use crate::gate::Admission;
+use crate::holds::{Asking, Mark, Not, View};
 use crate::inject::Injection;
 use crate::inspect::content;
 use crate::inspect::receive_pack::{Commands, Progress, Reader};
@@ -37,6 +38,8 @@ pub(super) struct No {
     pub(super) push: Option<Commands>,
     /// What inspection found, for the record.
     pub(super) facts: Option<Box<RecordFacts>>,
+    /// The hold that it comes out of.
+    pub(super) hold: Option<Box<Mark>>,
 }
 
 impl From<Refusal> for No {
@@ -45,6 +48,7 @@ impl From<Refusal> for No {
             refusal,
             push: None,
             facts: None,
+            hold: None,
         }
     }
 }
@@ -66,6 +70,8 @@ pub(super) struct Allowed {
     pub(super) websocket: bool,
     pub(super) meter: Arc<Meter>,
     pub(super) going: GoingOn,
+    /// What somebody decided about it.
+    pub(super) hold: Option<Mark>,
     /// Its place among what its asker has under way.
     pub(super) place: Admission,
 }
@@ -74,6 +80,7 @@ pub(super) struct Allowed {
 /// as its sender likes, so that everything is asked anew once it has been read.
 pub(super) async fn judge(
     channel: &Channel,
+    id: &str,
     parts: &Parts,
     body: &mut Incoming,
     known: &mut Known,
@@ -94,50 +101,43 @@ pub(super) async fn judge(
     let mut prefix = None;
     let mut push = None;
     let mut taken = Taken::default();
+    let mut approved: Option<Mark> = None;
     loop {
         let no = |refusal, push| No {
             refusal,
             push,
             facts: facts.summary().map(Box::new),
+            hold: None,
         };
         let policy = in_force(channel, known)?;
         let route = match policy.policy.route(channel.scheme, &channel.authority) {
             Routing::Route(route) => route,
             Routing::Refuse(refusal) => return Err(no(refusal, push)),
         };
-        match policy.policy.decide(&route, &request, &facts) {
-            Decision::Permit(permit) => {
-                features(&permit, parts, websocket)?;
-                let waits = classify::waits_for_continue(parts)?;
-                let http2 = parts.version == http::Version::HTTP_2;
-                if waits && http2 && prefix.is_none() && !body.is_end_stream() {
-                    prefix = Some(begun(body).await?);
-                    continue;
+        let permit = match policy.policy.decide(&route, &request, &facts) {
+            Decision::Permit(permit) => permit,
+            Decision::Hold(held) => {
+                features(held.would(), parts, websocket)?;
+                let subject = approved.as_ref().map_or("", |mark| mark.subject.as_str());
+                match held.approved(subject) {
+                    Ok(permit) => permit,
+                    Err(held) => {
+                        let asking = Asking {
+                            id,
+                            record: channel.client.record(RecordKind::Event, id),
+                            owner: channel.client.owner(),
+                            method: request.method,
+                            target: request.target,
+                            body: prefix.as_ref(),
+                        };
+                        let asked = ask(channel, &held, &asking).await;
+                        approved = Some(asked.map_err(|not| No {
+                            hold: Some(Box::new(not.mark)),
+                            ..no(not.refusal, push.take())
+                        })?);
+                        continue;
+                    }
                 }
-                let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
-                let meter = channel.live.meter();
-                let going = channel
-                    .live
-                    .permitted(parts, &route, &permit, &facts, websocket, &meter);
-                if let Some(refusal) = too_long(&permit, body, prefix.as_ref(), &meter) {
-                    return Err(no(refusal, push));
-                }
-                // A policy that came in between has not seen this request among what is going on, and
-                // nor has the loss of the boundary.
-                if !Arc::ptr_eq(&policy, &in_force(channel, known)?) {
-                    continue;
-                }
-                return Ok(Allowed {
-                    policy,
-                    route,
-                    permit,
-                    injection,
-                    prefix,
-                    websocket,
-                    meter,
-                    going: going.keeping(taken),
-                    place,
-                });
             }
             Decision::Refuse(refusal) => return Err(no(refusal, push)),
             Decision::Inspect(Inspection::ReceivePack) if prefix.is_none() => {
@@ -151,6 +151,7 @@ pub(super) async fn judge(
                     Ok(commands) => (Facts::Push(commands.updates.clone()), Some(commands)),
                     Err(reason) => (Facts::Unreadable(reason), None),
                 };
+                continue;
             }
             Decision::Inspect(Inspection::Content(wanted)) if prefix.is_none() => {
                 let mut bytes = None;
@@ -163,6 +164,7 @@ pub(super) async fn judge(
                     prefix = Some(bytes.clone().unwrap_or_default());
                 }
                 facts = Facts::Content(Arc::new(content::read(parts, &wanted, bytes.as_ref())));
+                continue;
             }
             Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => {
                 return Err(No::from(Refusal::new(
@@ -171,7 +173,58 @@ pub(super) async fn judge(
                     "report this: the policy asked for facts that it had been given",
                 )));
             }
+        };
+        features(&permit, parts, websocket)?;
+        let waits = classify::waits_for_continue(parts)?;
+        let http2 = parts.version == http::Version::HTTP_2;
+        if waits && http2 && prefix.is_none() && !body.is_end_stream() {
+            prefix = Some(begun(body).await?);
+            continue;
         }
+        let injection = Injection::find(&permit, &gate.vault, channel.client.run())?;
+        let meter = channel.live.meter();
+        let judged = Judged {
+            facts: &facts,
+            approved: approved.as_ref().map(|mark| mark.subject.as_str()),
+        };
+        let going = channel
+            .live
+            .permitted(parts, &route, &permit, judged, websocket, &meter);
+        if let Some(refusal) = too_long(&permit, body, prefix.as_ref(), &meter) {
+            return Err(no(refusal, push));
+        }
+        // A policy that came in between has not seen this request among what is going on, and
+        // nor has the loss of the boundary.
+        if !Arc::ptr_eq(&policy, &in_force(channel, known)?) {
+            continue;
+        }
+        return Ok(Allowed {
+            policy,
+            route,
+            permit,
+            injection,
+            prefix,
+            websocket,
+            meter,
+            going: going.keeping(taken),
+            hold: approved,
+            place,
+        });
+    }
+}
+
+/// Waits for a person to decide, for as long as the client is let in at all.
+async fn ask(channel: &Channel, held: &Held, asking: &Asking<'_>) -> Result<Mark, Box<Not>> {
+    let told = |view: &View| channel.gate.audit.event(&view.summary());
+    tokio::select! {
+        biased;
+        () = channel.client.closed() => {
+            let sentence = "this run ended while its request waited for a decision";
+            let remedy = "nothing of an ended run may leave";
+            let refusal = Refusal::new(Code::RunEnded, sentence, remedy);
+            Err(Box::new(Not::undecided(held, refusal)))
+        }
+        decided = channel.gate.holds.decided(held, asking, told) => decided,
     }
 }
 

@@ -87,6 +87,14 @@ impl Entry {
     }
 }
 
+/// What a request was judged by beside its head.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Judged<'a> {
+    pub(super) facts: &'a Facts,
+    /// What somebody approved, where it had to wait for that.
+    pub(super) approved: Option<&'a str>,
+}
+
 #[derive(Debug)]
 struct Permitted {
     method: Method,
@@ -94,6 +102,8 @@ struct Permitted {
     facts: Facts,
     route: Route,
     credential: Option<CredentialName>,
+    /// What somebody approved, where it had to wait for that.
+    approved: Option<String>,
     websocket: bool,
     trailers: bool,
 }
@@ -179,16 +189,17 @@ impl Live {
         parts: &Parts,
         route: &Route,
         permit: &Permit,
-        facts: &Facts,
+        judged: Judged<'_>,
         websocket: bool,
         meter: &Arc<Meter>,
     ) -> GoingOn {
         let permitted = Permitted {
             method: parts.method.clone(),
             uri: parts.uri.clone(),
-            facts: facts.clone(),
+            facts: judged.facts.clone(),
             route: route.clone(),
             credential: permit.credential().cloned(),
+            approved: judged.approved.map(str::to_owned),
             websocket,
             trailers: permit.opens_trailers(),
         };
@@ -230,15 +241,16 @@ impl Permitted {
         };
         match policy.policy.route(scheme, authority) {
             Routing::Route(route) if route == self.route => {
-                match policy.policy.decide(&route, &request, &self.facts) {
-                    Decision::Permit(permit) => {
-                        let same = permit.credential() == self.credential.as_ref()
-                            && (permit.opens_websocket() || !self.websocket)
-                            && (permit.opens_trailers() || !self.trailers);
-                        same.then(|| permit.caps())
-                    }
-                    Decision::Refuse(_) | Decision::Inspect(_) => None,
-                }
+                let permit = match policy.policy.decide(&route, &request, &self.facts) {
+                    Decision::Permit(permit) => permit,
+                    // What was approved goes on; what nobody was asked about would have to wait now.
+                    Decision::Hold(held) => held.approved(self.approved.as_deref()?).ok()?,
+                    Decision::Refuse(_) | Decision::Inspect(_) => return None,
+                };
+                let same = permit.credential() == self.credential.as_ref()
+                    && (permit.opens_websocket() || !self.websocket)
+                    && (permit.opens_trailers() || !self.trailers);
+                same.then(|| permit.caps())
             }
             Routing::Route(_) | Routing::Refuse(_) => None,
         }

@@ -16,6 +16,7 @@ mod durability;
 mod far_side;
 mod features;
 mod heads;
+mod held;
 mod hostile;
 mod http2;
 mod injection;

@@ -538,7 +538,9 @@ allow = ["* /free/**"]
             };
             match policy.decide(&route, &request, &Facts::None) {
                 Decision::Permit(permit) => permit.caps(),
-                other @ (Decision::Refuse(_) | Decision::Inspect(_)) => panic!("{other:?}"),
+                other @ (Decision::Refuse(_) | Decision::Hold(_) | Decision::Inspect(_)) => {
+                    panic!("{other:?}")
+                }
             }
         };
         let a = Caps {

@@ -113,7 +113,7 @@ pub(super) fn parse_entries(
     entries
 }
 
-fn refuse_empty(lines: &Field<Vec<Field<String>>>, problems: &mut Problems) {
+pub(super) fn refuse_empty(lines: &Field<Vec<Field<String>>>, problems: &mut Problems) {
     if lines.value.is_empty() {
         let problem = String::from("an empty list has no effect");
         problems.add(

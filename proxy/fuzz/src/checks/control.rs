@@ -30,7 +30,12 @@ pub(crate) fn check(bytes: &[u8]) {
             | Command::Events
             | Command::Metrics
             | Command::Checkpoint
-            | Command::Canaries => {}
+            | Command::Canaries
+            | Command::Holds => {}
+            // Looked up as it is, among those that are there.
+            Command::Hold(id) | Command::Approve(id) | Command::Deny(id) => {
+                assert!(!id.contains('/'));
+            }
         }
     }
     if let Ok(open) = serde_json::from_slice::<OpenRun>(body) {

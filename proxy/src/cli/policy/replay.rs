@@ -48,6 +48,7 @@ struct Outcome {
     untold: u64,
     newly_refused: BTreeMap<String, Change>,
     newly_allowed: BTreeMap<String, Change>,
+    newly_held: BTreeMap<String, Change>,
     other_credential: BTreeMap<String, Change>,
 }
 
@@ -93,6 +94,10 @@ impl Outcome {
                 };
                 (&mut self.newly_allowed, says)
             }
+            Replayed::NewlyHeld(rule) => {
+                let says = format!("waits for a person, as rule `{}` says", rule.as_str());
+                (&mut self.newly_held, says)
+            }
             Replayed::OtherCredential(was, now) => {
                 let name = |of: Option<policy::credential::CredentialName>| {
                     of.map_or_else(|| "none".to_owned(), |name| format!("`{name}`"))
@@ -127,6 +132,7 @@ impl Outcome {
         let lists = [
             &self.newly_refused,
             &self.newly_allowed,
+            &self.newly_held,
             &self.other_credential,
         ];
         self.untold == 0 && lists.into_iter().all(BTreeMap::is_empty)
@@ -136,6 +142,7 @@ impl Outcome {
         for (title, list) in [
             ("newly refused", &self.newly_refused),
             ("newly allowed", &self.newly_allowed),
+            ("newly held", &self.newly_held),
             ("with another credential", &self.other_credential),
         ] {
             if list.is_empty() {
