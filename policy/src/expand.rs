@@ -30,7 +30,13 @@ pub(crate) fn toml(services: &[Service]) -> String {
 pub(crate) fn body(service: &Service) -> String {
     let mut out = String::new();
     let kind = match service.kind {
-        Kind::Http | Kind::Github | Kind::Proxmox => Kind::Http,
+        Kind::Http
+        | Kind::Github
+        | Kind::Proxmox
+        | Kind::Npm
+        | Kind::Pypi
+        | Kind::Crates
+        | Kind::Debian => Kind::Http,
         Kind::Board => Kind::Board,
     };
     line(&mut out, "kind", &quoted(kind.as_str()));

@@ -394,6 +394,10 @@ fn add_repository(service: &Service, repository: &str) -> String {
 /// The line that would allow the request, in the service's own terms.
 fn add_line(service: &Service, request: &Request<'_>, target: &Target<'_>) -> String {
     match service.kind {
+        Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian => format!(
+            "have the package named in packages of service `{}`, or a service of kind http added for this path",
+            service.id
+        ),
         Kind::Http | Kind::Proxmox | Kind::Board => {
             let path = request.target.split('?').next().unwrap_or(request.target);
             let path = if target.path().contains('*') {

@@ -32,7 +32,9 @@ fn service(kind: Kind) -> Value {
     }
     properties.insert("kind".to_owned(), json!({ "const": kind.as_str() }));
     let required = match kind {
-        Kind::Http | Kind::Board => vec!["kind"],
+        Kind::Http | Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian | Kind::Board => {
+            vec!["kind"]
+        }
         Kind::Github => vec!["kind", "repos"],
         Kind::Proxmox => vec!["kind", "allow"],
     };
@@ -151,6 +153,11 @@ fn key(name: &str) -> Option<Value> {
         "credential" => {
             text("The name that the gate's configuration gives a credential; never the secret.")
         }
+        "packages" => {
+            texts("The packages that may be read; `*` stands for a part of a name. Default: all.")
+        }
+        "deny_packages" => texts("Packages that are refused, whatever else allows them."),
+        "publish" => flag("Publishing instead of reading, in a service of its own."),
         "hold" => texts("`METHOD /path` lines that wait for a person, read as widely as `deny`."),
         "hold_by" => texts("The accounts that may decide; default: whoever administers the gate."),
         "hold_seconds" => number(

@@ -91,6 +91,10 @@ pub(crate) enum Kind {
     Http,
     Github,
     Proxmox,
+    Npm,
+    Pypi,
+    Crates,
+    Debian,
     Board,
 }
 
@@ -145,13 +149,26 @@ pub(crate) struct Features {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 4] = [Self::Http, Self::Github, Self::Proxmox, Self::Board];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Http,
+        Self::Github,
+        Self::Proxmox,
+        Self::Npm,
+        Self::Pypi,
+        Self::Crates,
+        Self::Debian,
+        Self::Board,
+    ];
 
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Http => "http",
             Self::Github => "github",
             Self::Proxmox => "proxmox",
+            Self::Npm => "npm",
+            Self::Pypi => "pypi",
+            Self::Crates => "crates",
+            Self::Debian => "debian",
             Self::Board => "board",
         }
     }

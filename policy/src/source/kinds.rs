@@ -3,6 +3,7 @@
 mod github;
 mod hold;
 mod lines;
+mod registries;
 mod when;
 
 use std::collections::BTreeSet;
@@ -60,6 +61,10 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
         ),
         Kind::Github => (NETWORK, &["repos", "git", "refs"]),
         Kind::Proxmox => (NETWORK, &["allow", "encoded_slash"]),
+        Kind::Npm | Kind::Pypi | Kind::Crates => {
+            (NETWORK, &["packages", "deny_packages", "publish"])
+        }
+        Kind::Debian => (NETWORK, &["scheme", "packages", "deny_packages"]),
         Kind::Board => (&[], &["allow"]),
     }
 }
@@ -78,6 +83,7 @@ pub(super) fn when_keys() -> &'static [&'static str] {
 /// What a kind says about requests.
 struct Rules {
     allow: Vec<Entry>,
+    deny: Vec<Entry>,
     when: Vec<Conditional>,
     inspected: u64,
     push: Vec<Entry>,
@@ -91,6 +97,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             allow: Vec::new(),
+            deny: Vec::new(),
             when: Vec::new(),
             inspected: INSPECTED_BYTES,
             push: Vec::new(),
@@ -108,15 +115,24 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
     let kind = kind(table, problems)?;
     let id = id(table, problems);
     let why = why(table, problems);
-    let reached = reach::read(table, kind, &defaults(kind), problems);
+    let publishes = matches!(kind, Kind::Npm | Kind::Pypi | Kind::Crates)
+        && table
+            .flag("publish", problems)
+            .is_some_and(|field| field.value);
+    let reached = reach::read(table, kind, &defaults(kind, publishes), problems);
     let credential = credential(table, kind, problems);
     let rules = match kind {
         Kind::Http => http(table, problems),
         Kind::Github => github::read(table, problems),
         Kind::Proxmox => proxmox(table, problems),
+        Kind::Npm => registries::npm(table, publishes, problems),
+        Kind::Pypi => registries::pypi(table, publishes, problems),
+        Kind::Crates => registries::crates(table, publishes, problems),
+        Kind::Debian => registries::debian(table, problems),
         Kind::Board => board(table, problems),
     };
-    let deny = deny(table, problems);
+    let mut deny = deny(table, problems);
+    deny.extend(rules.deny);
     let hold = hold::read(table, problems);
     let caps = caps(table, problems);
     unknown_keys(table, kind, problems);
@@ -155,25 +171,30 @@ fn nameless() -> RuleId {
     RuleId::parse("unnamed").expect("a lower-case word is an id")
 }
 
-fn defaults(kind: Kind) -> Defaults {
+fn defaults(kind: Kind, publishes: bool) -> Defaults {
     match kind {
         Kind::Http => Defaults {
-            host: None,
+            hosts: &[],
             port: 443,
             scheme: Scheme::Https,
         },
         Kind::Github => Defaults {
-            host: Some("github.com"),
+            hosts: &["github.com"],
             port: 443,
             scheme: Scheme::Https,
         },
         Kind::Proxmox => Defaults {
-            host: None,
+            hosts: &[],
             port: 8006,
             scheme: Scheme::Https,
         },
+        Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian => Defaults {
+            hosts: registries::hosts(kind, publishes),
+            port: 443,
+            scheme: Scheme::Https,
+        },
         Kind::Board => Defaults {
-            host: Some("board.portcullis.internal"),
+            hosts: &["board.portcullis.internal"],
             port: 80,
             scheme: Scheme::Http,
         },
@@ -289,6 +310,7 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     }
     Rules {
         allow: allow.unwrap_or_default(),
+        deny: Vec::new(),
         when,
         inspected,
         push: push.unwrap_or_default(),

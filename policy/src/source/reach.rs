@@ -15,7 +15,7 @@ use crate::service::{Destination, Kind};
 
 /// What a kind assumes when a key is missing.
 pub(super) struct Defaults {
-    pub(super) host: Option<&'static str>,
+    pub(super) hosts: &'static [&'static str],
     /// For https; plain http starts from 80.
     pub(super) port: u16,
     pub(super) scheme: Scheme,
@@ -29,10 +29,12 @@ pub(super) fn read(
     defaults: &Defaults,
     problems: &mut Problems,
 ) -> Option<(Vec<Destination>, Reach)> {
-    let patterns = hosts(table, defaults.host, problems);
+    let patterns = hosts(table, defaults.hosts, problems);
     let scheme = match kind {
-        Kind::Http => scheme(table, problems).unwrap_or(defaults.scheme),
-        Kind::Github | Kind::Proxmox | Kind::Board => defaults.scheme,
+        Kind::Http | Kind::Debian => scheme(table, problems).unwrap_or(defaults.scheme),
+        Kind::Github | Kind::Proxmox | Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Board => {
+            defaults.scheme
+        }
     };
     if kind == Kind::Board {
         let patterns = patterns?;
@@ -86,7 +88,7 @@ pub(super) fn read(
 
 fn hosts(
     table: &mut Table<'_>,
-    default: Option<&'static str>,
+    default: &[&'static str],
     problems: &mut Problems,
 ) -> Option<Vec<Field<HostPattern>>> {
     let host = table.string("host", problems);
@@ -107,21 +109,22 @@ fn hosts(
         }
         (_, Some(list)) => list.value,
         (Some(one), None) => vec![one],
-        (None, None) => match default {
-            Some(name) => vec![Field {
-                value: name.to_owned(),
+        (None, None) if default.is_empty() => {
+            let problem = String::from("the service does not say where it leads");
+            problems.add(
+                &table.place.key("host"),
+                problem,
+                String::from("add `host = \"api.example.com\"`"),
+            );
+            return None;
+        }
+        (None, None) => {
+            let field = |name: &&str| Field {
+                value: (*name).to_owned(),
                 place: table.place.key("host"),
-            }],
-            None => {
-                let problem = String::from("the service does not say where it leads");
-                problems.add(
-                    &table.place.key("host"),
-                    problem,
-                    String::from("add `host = \"api.example.com\"`"),
-                );
-                return None;
-            }
-        },
+            };
+            default.iter().map(field).collect()
+        }
     };
     let mut patterns = Vec::new();
     for Field { value, place } in fields {

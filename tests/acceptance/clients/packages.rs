@@ -8,6 +8,10 @@ const HOST: &str = "packages.portcullis.test";
 /// The same registries by a name whose service opens no encoded slash.
 const STRICT: &str = "strict.portcullis.test";
 
+/// A crate that wants `left`.
+const CARGO: &str = "[package]\nname = \"right\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
+    [dependencies]\nleft = { version = \"1\", registry = \"ours\" }\n";
+
 fn world() -> Clients {
     let words = ["plain", "--root", "{dir}/root"];
     let everything = ["GET,HEAD /**"];
@@ -95,9 +99,7 @@ fn npm_pip_and_cargo_install_and_are_told() {
         version,
         "Vendoring left",
         |base, at| {
-            let manifest = "[package]\nname = \"right\"\nversion = \"0.1.0\"\nedition = \"2021\"\n\
-                        [dependencies]\nleft = { version = \"1\", registry = \"ours\" }\n";
-            clients.write(&format!("{at}/Cargo.toml"), manifest);
+            clients.write(&format!("{at}/Cargo.toml"), CARGO);
             clients.write(&format!("{at}/src/lib.rs"), "");
             let config = format!("[registries.ours]\nindex = \"sparse+{base}/crates/\"\n");
             clients.write(&format!("{at}/.cargo/config.toml"), &config);
@@ -209,4 +211,84 @@ fn maven_resolves_with_its_settings_and_is_told() {
             .args(["--batch-mode", "validate"])
             .run()
     });
+}
+
+/// By the kinds of a policy, which name packages: what is named is installed, what is not is refused, by the real
+/// clients and with the registries' own layouts.
+#[test]
+fn kinds_name_packages_as_their_registries_lay_them_out() {
+    const HOSTS: [&str; 3] = [
+        "npm.portcullis.test",
+        "pypi.portcullis.test",
+        "crates.portcullis.test",
+    ];
+    let kinds = ["npm", "pypi", "crates"];
+    let world = |named: &str| {
+        let words = ["plain", "--root", "{dir}/root"];
+        let upstreams = [
+            Upstream::new(&[HOSTS[0]], &words),
+            Upstream::new(&[HOSTS[1]], &words),
+            Upstream::new(&[HOSTS[2]], &words),
+        ];
+        let service = |kind: &str, host: &str| {
+            format!(
+                "[[service]]\nid = \"{kind}\"\nkind = \"{kind}\"\nhost = \"{host}\"\npackages = [{named}]\nca_file = \"{{ca}}\"\n"
+            )
+        };
+        let services: String = kinds
+            .iter()
+            .zip(HOSTS)
+            .map(|(kind, host)| service(kind, host))
+            .collect();
+        let clients = Clients::new(&upstreams, &services, &[]);
+        let made = clients.place(HOSTS[0]).with_file_name("made");
+        let mut make = Program::new("/usr/bin/python3")
+            .arg(matrix::directory().join("src/python/packages.py"))
+            .arg(&made);
+        for (kind, host) in kinds.iter().zip(HOSTS) {
+            make = make.arg(format!("{kind}=https://{host}"));
+        }
+        make.run().ok();
+        for (kind, host) in kinds.iter().zip(HOSTS) {
+            std::fs::rename(made.join(kind), clients.place(host).join("root")).unwrap();
+        }
+        clients
+    };
+    for (named, allowed) in [("\"left\"", true), ("\"lef\"", false)] {
+        let clients = world(named);
+        clients.write("npm/.keep", "");
+        let npm = clients
+            .agent("npm")
+            .in_directory(&clients.home().join("npm"));
+        let registry = format!("--registry=https://{}/", HOSTS[0]);
+        let npm = npm.args(["install", "left", "--no-audit", &registry]).run();
+        let pip = clients
+            .agent("pip")
+            .args(["install", "-vv", "--disable-pip-version-check"]);
+        let index = format!("--index-url=https://{}/simple/", HOSTS[1]);
+        let pip = pip.args([&index, "--target", "pip", "left"]).run();
+        clients.write("cargo/Cargo.toml", CARGO);
+        clients.write("cargo/src/lib.rs", "");
+        let config = format!(
+            "[registries.ours]\nindex = \"sparse+https://{}/\"\n",
+            HOSTS[2]
+        );
+        clients.write("cargo/.cargo/config.toml", &config);
+        let at = clients.home().join("cargo");
+        let cargo = clients.agent("cargo").env("CARGO_HOME", at.join("home"));
+        let cargo = cargo.in_directory(&at).arg("vendor").run();
+        for (kind, done) in kinds.iter().zip([npm, pip, cargo]) {
+            assert_eq!(
+                done.status.success(),
+                allowed,
+                "{kind} {named}: {}",
+                done.shown()
+            );
+            if !allowed {
+                let told = done.output().contains("ortcullis")
+                    && done.output().contains("packages of service");
+                assert!(told, "{kind}: {}", done.shown());
+            }
+        }
+    }
 }

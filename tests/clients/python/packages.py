@@ -1,6 +1,7 @@
 """Makes registries of five kinds, each with one package `left` 1.0.0 (npm's with `@scope/right` too), as files for a web server.
 
-    packages.py DIRECTORY BASE_URL
+    packages.py DIRECTORY BASE_URL          all below one host
+    packages.py DIRECTORY npm=URL pypi=URL crates=URL   each on a host of its own, with the layout that the real one has
 
 Every package is there twice: the second copy lies below `closed/`, for policies to refuse.
 """
@@ -58,17 +59,19 @@ def pypi(root, base):
         for name, text in files.items():
             wheel.writestr(name, text)
     name = "left-1.0.0-py3-none-any.whl"
-    put(root / "files" / name, out.getvalue())
+    files = "packages/ab/cd/0123" if APART else "files"
+    put(root / files / name, out.getvalue())
     digest = hashlib.sha256(out.getvalue()).hexdigest()
-    link = f'<a href="{base}/files/{name}#sha256={digest}">{name}</a>'
+    link = f'<a href="{base}/{files}/{name}#sha256={digest}">{name}</a>'
     put(root / "simple/left/index.html", f"<!DOCTYPE html><html><body>{link}</body></html>\n")
 
 
 def crates(root, base):
     manifest = '[package]\nname = "left"\nversion = "1.0.0"\nedition = "2021"\n'
     blob = tarball({"left-1.0.0/Cargo.toml": manifest, "left-1.0.0/src/lib.rs": "//! Left.\n"})
-    put(root / "config.json", json.dumps({"dl": f"{base}/files/{{crate}}-{{version}}.crate"}))
-    put(root / "files/left-1.0.0.crate", blob)
+    files = "crates/{crate}" if APART else "files"
+    put(root / "config.json", json.dumps({"dl": f"{base}/{files}/{{crate}}-{{version}}.crate"}))
+    put(root / files.format(crate="left") / "left-1.0.0.crate", blob)
     line = {
         "name": "left", "vers": "1.0.0", "deps": [], "cksum": hashlib.sha256(blob).hexdigest(),
         "features": {}, "yanked": False,
@@ -105,6 +108,11 @@ def maven(root, base):
 
 
 root, base = pathlib.Path(sys.argv[1]), sys.argv[2]
+APART = "=" in base
+if APART:
+    for name, url in (word.split("=", 1) for word in sys.argv[2:]):
+        {"npm": npm, "pypi": pypi, "crates": crates}[name](root / name, url)
+    sys.exit()
 for kind in (npm, pypi, crates, apt, maven):
     kind(root / kind.__name__, f"{base}/{kind.__name__}")
     kind(root / "closed" / kind.__name__, f"{base}/closed/{kind.__name__}")
