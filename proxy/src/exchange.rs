@@ -7,6 +7,7 @@ mod judge;
 mod live;
 pub mod websocket;
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -219,7 +220,11 @@ async fn carry(
         .lingering(parts.version != Version::HTTP_2);
     let rule = permit.rule().clone();
     let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going, place);
-    match begun_unless_cut(&meter, ending.begin(permit.is_credentialed())).await {
+    let begun = {
+        let beginning = pin!(ending.begin(permit.is_credentialed()));
+        begun_unless_cut(&meter, beginning).await
+    };
+    match begun {
         Some(Ok(())) => {}
         Some(Err(error)) => {
             tracing::error!(%error, "a request could not be recorded, so it does not leave");
@@ -244,7 +249,8 @@ async fn carry(
     let host = HeaderValue::from_str(&channel.authority.host_header(channel.scheme))
         .map_err(|_| malformed("the authority is not a field value"))?;
     parts.headers.insert(header::HOST, host);
-    let Some(token) = unless_cut(&meter, injection.token(gate)).await else {
+    let token = unless_cut(&meter, pin!(injection.token(gate))).await;
+    let Some(token) = token else {
         return Err(ending.cut().unwrap_or_else(|| changed(channel)));
     };
     let injected = token.and_then(|token| {
@@ -268,8 +274,11 @@ async fn carry(
     let waiting = channel.pulse.wait();
     meter.set_waiting(true);
     let owner = channel.client.owner();
-    let sending = gate.upstream.send(&route, permit, owner, wish, request);
-    let Some(sent) = unless_cut(&meter, sending).await else {
+    let sent = {
+        let sending = pin!(gate.upstream.send(&route, permit, owner, wish, request));
+        unless_cut(&meter, sending).await
+    };
+    let Some(sent) = sent else {
         return Err(ending.cut().unwrap_or_else(|| changed(channel)));
     };
     meter.set_waiting(false);
@@ -309,8 +318,9 @@ async fn carry(
     deliver(answer, sought, ending, trailers, to_head, exchanging)
 }
 
-/// What comes of `doing`; nothing once the exchange is cut, which is looked at first.
-async fn unless_cut<T>(meter: &Meter, doing: impl Future<Output = T>) -> Option<T> {
+/// What comes of `doing`; nothing once the exchange is cut, which is looked at first. It is given in its
+/// place: handed over, it would take the same room in each exchange once more.
+async fn unless_cut<T>(meter: &Meter, doing: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     tokio::select! {
         biased;
         () = meter.until_cut() => None,
@@ -319,7 +329,10 @@ async fn unless_cut<T>(meter: &Meter, doing: impl Future<Output = T>) -> Option<
 }
 
 /// The same for what must begin even so: it is looked at first.
-async fn begun_unless_cut<T>(meter: &Meter, doing: impl Future<Output = T>) -> Option<T> {
+async fn begun_unless_cut<T>(
+    meter: &Meter,
+    doing: Pin<&mut impl Future<Output = T>>,
+) -> Option<T> {
     tokio::select! {
         biased;
         done = doing => Some(done),
@@ -541,6 +554,17 @@ fn chain(error: &dyn std::error::Error) -> String {
 mod tests {
     use super::*;
 
+    /// A connection holds room for an exchange as long as it is open, and each request on HTTP/2 takes
+    /// it anew.
+    #[test]
+    fn an_exchange_takes_little_room() {
+        fn room<A, B, F: Future>(_: fn(A, B) -> F) -> usize {
+            size_of::<F>()
+        }
+        let room = room(|channel: &'static Channel, request| serve(channel, request));
+        assert!((1..10_000).contains(&room), "{room} bytes");
+    }
+
     /// The end of what was never announced would be the end of nothing.
     #[tokio::test]
     async fn a_line_is_begun_even_where_its_exchange_is_cut_already() {
@@ -556,11 +580,11 @@ mod tests {
             }
         };
         let count = || begun.load(std::sync::atomic::Ordering::Relaxed);
-        assert!(begun_unless_cut(&meter, line(false)).await.is_some());
+        assert!(begun_unless_cut(&meter, pin!(line(false))).await.is_some());
         meter.cut(Cut::Forbidden);
-        assert!(begun_unless_cut(&meter, line(true)).await.is_none());
+        assert!(begun_unless_cut(&meter, pin!(line(true))).await.is_none());
         assert_eq!(count(), 2);
-        assert!(unless_cut(&meter, line(true)).await.is_none());
+        assert!(unless_cut(&meter, pin!(line(true))).await.is_none());
         assert_eq!(count(), 2, "control: what need not be begun is not");
     }
 }

@@ -342,7 +342,9 @@ async fn intercept<IO>(
 ) where
     IO: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let accepted = handshake::accept(gate, client, &authority, io, pulse).await;
+    // What only a new connection needs has room of its own: the rest is held as long as the tunnel is.
+    let accepting = Box::pin(handshake::accept(gate, client, &authority, io, pulse));
+    let accepted = accepting.await;
     let (tls, http2) = match accepted {
         Ok(accepted) => accepted,
         Err(failure) => return unopened(gate, client, &authority, Some(failure)),
@@ -532,4 +534,19 @@ fn watch<IO>(gate: &Gate, io: IO) -> (Watched<IO>, Flag) {
     };
     let (watched, flag) = Watched::new(io, bounds);
     (watched.patient(limits.head_timeout), flag)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of tunnels are held that do nothing.
+    #[test]
+    fn a_tunnel_takes_little_room() {
+        fn room<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        let room = room(serve::<tokio::net::TcpStream>);
+        assert!((1..6_000).contains(&room), "{room} bytes");
+    }
 }

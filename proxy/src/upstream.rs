@@ -15,6 +15,7 @@ pub(crate) mod verify;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -214,7 +215,8 @@ impl Upstream {
         if let Some(speaks) = self.known.get(&place) {
             return Ok(speaks);
         }
-        self.in_time(self.ask(route, &place, owner)).await
+        let asking = Box::pin(self.ask(route, &place, owner));
+        self.in_time(asking).await
     }
 
     async fn ask(
@@ -244,7 +246,7 @@ impl Upstream {
     /// Waiting for a turn and then for a connection takes no longer than a connection may.
     async fn in_time<T>(
         &self,
-        connecting: impl Future<Output = Result<T, UpstreamError>>,
+        connecting: Pin<Box<impl Future<Output = Result<T, UpstreamError>>>>,
     ) -> Result<T, UpstreamError> {
         let patience = self.settings.connect_timeout + self.settings.handshake_timeout;
         timeout(patience, connecting)

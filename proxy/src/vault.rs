@@ -1,6 +1,6 @@
 //! Memory for secrets: pages the kernel neither swaps, dumps nor shows to another process.
 //!
-//! The only module of this crate with `unsafe`. [`Wiping`] is the allocator that leaves nothing of
+//! The only module of this crate with `unsafe`, for which [`program`] is here too. [`Wiping`] is the allocator that leaves nothing of
 //! other memory behind. [`Secret`] has no `Debug`, `Display`, `Clone` or
 //! `Serialize`; [`Secret::expose`] is the single way to its bytes, so that every use can be found
 //! by searching for that word.
@@ -9,6 +9,8 @@
     unsafe_code,
     reason = "memfd_secret, mmap, mlock and madvise have no safe wrapper that zeroises on drop"
 )]
+
+pub mod program;
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;

@@ -167,9 +167,15 @@ fn quoted(out: &mut Vec<u8>, value: &str) {
     const HEX: &[u8; 16] = b"0123456789abcdef";
     out.push(b'"');
     let bytes = value.as_bytes();
+    // All of them are looked at, which many can be at a time; most texts are plain.
+    if !bytes.iter().fold(false, |any, byte| any | is_escaped(*byte)) {
+        out.extend_from_slice(bytes);
+        out.push(b'"');
+        return;
+    }
     let mut plain = 0;
     for (at, byte) in bytes.iter().enumerate() {
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
+        if !is_escaped(*byte) {
             continue;
         }
         out.extend_from_slice(&bytes[plain..at]);
@@ -193,6 +199,10 @@ fn quoted(out: &mut Vec<u8>, value: &str) {
     }
     out.extend_from_slice(&bytes[plain..]);
     out.push(b'"');
+}
+
+fn is_escaped(byte: u8) -> bool {
+    (byte < 0x20) | (byte == b'"') | (byte == b'\\')
 }
 
 fn number(out: &mut Vec<u8>, name: &[u8], value: Option<u64>) {

@@ -42,10 +42,11 @@ impl LineHash {
 
     fn write_to(self, line: &mut Vec<u8>) {
         const HEX: &[u8; 16] = b"0123456789abcdef";
-        for byte in self.0 {
-            line.push(HEX[usize::from(byte >> 4)]);
-            line.push(HEX[usize::from(byte & 15)]);
+        let mut digits = [0; DIGITS];
+        for (pair, byte) in digits.as_chunks_mut::<2>().0.iter_mut().zip(self.0) {
+            *pair = [HEX[usize::from(byte >> 4)], HEX[usize::from(byte & 15)]];
         }
+        line.extend_from_slice(&digits);
     }
 }
 

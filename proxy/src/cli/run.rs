@@ -322,6 +322,9 @@ async fn serve(
     if let Err(problem) = ready::announce(args.ready_file.as_deref()) {
         tracing::error!("cannot say that the gate is ready: {problem}");
     }
+    if let Err(problem) = crate::vault::program::give_back_unchanged() {
+        tracing::debug!("what only the start needed stays mapped: {problem}");
+    }
     let whole = tokio::select! {
         () = signals.until_stop(&custody) => true,
         () = tasks.one_ended() => false,

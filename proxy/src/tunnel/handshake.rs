@@ -34,14 +34,15 @@ struct Offers {
     http2: bool,
 }
 
-/// A client's TLS stream, and whether HTTP/2 was agreed on.
+/// A client's TLS stream, and whether HTTP/2 was agreed on. It is boxed, since whoever hands it on would
+/// else keep its room in each place that it passed.
 pub(super) async fn accept<IO>(
     gate: &Gate,
     client: &Client,
     authority: &Authority,
     io: IO,
     pulse: &Pulse,
-) -> Result<(TlsStream<IO>, bool), Failure>
+) -> Result<(Box<TlsStream<IO>>, bool), Failure>
 where
     IO: AsyncRead + AsyncWrite + Unpin,
 {
@@ -67,7 +68,7 @@ where
         .map_err(|_| Failure::Late)?
         .map_err(Failure::Tls)?;
     let agreed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    Ok((stream, agreed))
+    Ok((Box::new(stream), agreed))
 }
 
 impl Offers {

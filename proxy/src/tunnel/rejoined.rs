@@ -67,6 +67,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Rejoined<IO> {
         let length = this.first.len().min(buffer.remaining());
         buffer.put_slice(&this.first[..length]);
         this.first.advance(length);
+        if this.first.is_empty() {
+            // It would keep what it was cut from.
+            this.first = Bytes::new();
+        }
         Poll::Ready(Ok(()))
     }
 }

@@ -51,7 +51,10 @@ impl Upstream {
         for tries in 1.. {
             let (mut connection, reused) = match kept.take() {
                 Some(connection) => (connection, true),
-                None => (self.in_time(self.fresh(route, &key, wish)).await?, false),
+                None => {
+                    let opening = Box::pin(self.fresh(route, &key, wish));
+                    (self.in_time(opening).await?, false)
+                }
             };
             if reused && !is_ready(&mut connection).await {
                 continue;
