@@ -28,6 +28,10 @@ use crate::tunnel;
 /// Pause after an accept that failed for lack of descriptors or memory.
 const BREATH: Duration = Duration::from_millis(50);
 
+/// What somebody sends who is turned away is read in pieces of this size. It has no room in a task, of which
+/// there is one for each who is served.
+const IGNORED: usize = 8192;
+
 /// Accepts on the loopback port until the task is dropped.
 pub async fn tcp(gate: Arc<Gate>, listener: TcpListener) {
     loop {
@@ -242,7 +246,7 @@ pub(crate) async fn turn_away_from<IO>(
     let told = async {
         // The request is read first, so that closing does not reset the answer away; what it says
         // does not matter.
-        let mut ignored = [0_u8; 8192];
+        let mut ignored = vec![0_u8; IGNORED];
         let _read = stream.read(&mut ignored).await?;
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await
@@ -290,4 +294,20 @@ pub(crate) fn gone(error: &std::io::Error) {
 pub(crate) async fn pause(error: &std::io::Error) {
     tracing::warn!(%error, "accepting a client failed; trying again");
     tokio::time::sleep(BREATH).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Thousands of tunnels are held that do nothing.
+    #[test]
+    fn a_client_takes_little_room() {
+        fn room<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
+            size_of::<F>()
+        }
+        for room in [room(tcp_client), room(run_client)] {
+            assert!((1..8_000).contains(&room), "{room} bytes");
+        }
+    }
 }

@@ -329,10 +329,7 @@ async fn unless_cut<T>(meter: &Meter, doing: Pin<&mut impl Future<Output = T>>) 
 }
 
 /// The same for what must begin even so: it is looked at first.
-async fn begun_unless_cut<T>(
-    meter: &Meter,
-    doing: Pin<&mut impl Future<Output = T>>,
-) -> Option<T> {
+async fn begun_unless_cut<T>(meter: &Meter, doing: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     tokio::select! {
         biased;
         done = doing => Some(done),

@@ -535,18 +535,3 @@ fn watch<IO>(gate: &Gate, io: IO) -> (Watched<IO>, Flag) {
     let (watched, flag) = Watched::new(io, bounds);
     (watched.patient(limits.head_timeout), flag)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Thousands of tunnels are held that do nothing.
-    #[test]
-    fn a_tunnel_takes_little_room() {
-        fn room<A, B, C, F: Future>(_: fn(A, B, C) -> F) -> usize {
-            size_of::<F>()
-        }
-        let room = room(serve::<tokio::net::TcpStream>);
-        assert!((1..6_000).contains(&room), "{room} bytes");
-    }
-}

@@ -168,7 +168,10 @@ fn quoted(out: &mut Vec<u8>, value: &str) {
     out.push(b'"');
     let bytes = value.as_bytes();
     // All of them are looked at, which many can be at a time; most texts are plain.
-    if !bytes.iter().fold(false, |any, byte| any | is_escaped(*byte)) {
+    if !bytes
+        .iter()
+        .fold(false, |any, byte| any | is_escaped(*byte))
+    {
         out.extend_from_slice(bytes);
         out.push(b'"');
         return;

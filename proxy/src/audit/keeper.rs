@@ -12,6 +12,9 @@ use super::shared::{Held, Shared, State};
 const GATHERING_TIMES: u32 = 16;
 /// But no longer than this.
 const GATHERING: Duration = Duration::from_millis(3);
+/// Where one of them has nothing to do, for this part of the time that the last one took: a sync costs the
+/// processor as much as several requests, however many share it.
+const PATIENCE_PART: u32 = 4;
 /// Nor for more than so many.
 const COMPANY: usize = 256;
 
@@ -35,7 +38,7 @@ impl Shared {
             Sleep::Awake => false,
             Sleep::Deep => true,
             Sleep::UntilDue => !state.waiters.is_empty(),
-            Sleep::Gathering => state.waiters.len() >= COMPANY,
+            Sleep::Gathering => !is_awaiting_more(state),
         };
         if wanted {
             self.work.notify_one();
@@ -69,7 +72,7 @@ impl Shared {
     /// One write and one sync for all who wait now.
     fn sync<'s>(&'s self, mut state: Held<'s>, last: &mut Group) -> Held<'s> {
         if last.size > 1 {
-            state = self.gather(state, last.took);
+            state = self.gather(state, last);
         }
         if state.failed.is_some() {
             return state;
@@ -99,18 +102,16 @@ impl Shared {
         self.lock()
     }
 
-    /// Lets others join while all threads that serve have other things to do.
-    fn gather<'s>(&'s self, mut state: Held<'s>, took: Duration) -> Held<'s> {
+    /// Lets others join while all threads that serve have other things to do, and for a moment after that.
+    /// Expected are those who shared the last sync and those who wait already.
+    fn gather<'s>(&'s self, mut state: Held<'s>, last: &Group) -> Held<'s> {
         let Some(workers) = &self.settings.workers else {
             return state;
         };
-        let until = Instant::now() + (took * GATHERING_TIMES).min(GATHERING);
+        state.expected = last.size + state.waiters.len();
+        let until = Instant::now() + (last.took * GATHERING_TIMES).min(GATHERING);
         workers.await_one(true);
-        while !workers.is_any_idle()
-            && state.waiters.len() < COMPANY
-            && state.failed.is_none()
-            && !state.stop
-        {
+        while !workers.is_any_idle() && is_awaiting_more(&state) {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 break;
@@ -118,6 +119,15 @@ impl Shared {
             state = self.sleep(state, Sleep::Gathering, Some(left));
         }
         workers.await_one(false);
+        // Those who are elsewhere for a moment may still come.
+        let until = until.min(Instant::now() + last.took / PATIENCE_PART);
+        while is_awaiting_more(&state) {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.sleep(state, Sleep::Gathering, Some(left));
+        }
         state
     }
 
@@ -214,6 +224,12 @@ impl Shared {
         state.sleep = Sleep::Awake;
         state
     }
+}
+
+/// Whether more may come to the sync that is about to begin.
+fn is_awaiting_more(state: &State) -> bool {
+    let complete = state.waiters.len() >= state.expected.min(COMPANY);
+    !complete && state.failed.is_none() && !state.stop
 }
 
 /// Without its thread the log accepts nothing: a panic must not leave waiters waiting.

@@ -61,6 +61,7 @@ impl Audit {
             syncing: false,
             losses: 0,
             sleep: Sleep::Awake,
+            expected: 0,
         };
         let shared = Arc::new(Shared {
             state: Mutex::new(state),

@@ -31,6 +31,8 @@ pub(super) struct State {
     pub(super) losses: u64,
     /// What the thread is doing, so that it is only woken when it must be.
     pub(super) sleep: Sleep,
+    /// So many may come to the next sync: those of the last one, and those who waited already.
+    pub(super) expected: usize,
     /// The last line of the last checkpoint, and when that was.
     pub(super) checked: (Seq, Instant),
     pub(super) tally: Tally,

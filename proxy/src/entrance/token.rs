@@ -322,7 +322,7 @@ async fn tell(gate: &Gate, stream: &mut TcpStream, refusal: &Refusal, id: &str) 
     let told = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
-        let mut ignored = [0; 8192];
+        let mut ignored = vec![0; super::IGNORED];
         let mut thrown = 0;
         while thrown < THROWN_AWAY {
             match stream.read(&mut ignored).await? {

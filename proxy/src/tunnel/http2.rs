@@ -44,7 +44,8 @@ where
         service_fn(move |request| {
             asked.store(true, Ordering::Relaxed);
             let channel = Arc::clone(&channel);
-            async move { Ok::<_, Infallible>(exchange::serve(&channel, request).await) }
+            // In a place of its own, since the library hands it on several times.
+            Box::pin(async move { Ok::<_, Infallible>(exchange::serve(&channel, request).await) })
         })
     };
     let connection = builder(&channel.gate).serve_connection(TokioIo::new(framed), service);
