@@ -9,9 +9,9 @@ use super::streams::resident;
 use super::{WEB, web_server};
 
 /// What one idle tunnel may cost the gate: TLS state and buffers on its side.
-const TUNNEL: usize = 96 * 1024;
+const TUNNEL: usize = 60 * 1024;
 /// What the gate may grow by while names come that its caches are too small for.
-const SLACK: usize = 32 << 20;
+const SLACK: usize = 20 << 20;
 /// How many leaves the gate of this test keeps.
 const LEAVES: usize = 128;
 
