@@ -246,7 +246,7 @@ fn the_published_schema_names_exactly_what_is_written() {
         "agent": "a", "company": "c", "profile": "p", "entrance": "uid", "peer_uid": 1,
         "scheme": "https", "authority": "a:1", "method": "GET", "path": "/", "verdict": "allow",
         "code": code.as_str(), "rule": "r", "policy_hash": "h", "credential": "c",
-        "facts": {"push": [{"ref": "r", "op": "create"}], "graphql": ["f"], "model": "m", "left_out": 1}, "address": "a", "status": 200,
+        "facts": {"push": [{"ref": "r", "op": "create"}], "graphql": ["f"], "body": {"bytes": 1, "sha256": "s"}, "model": "m", "left_out": 1}, "address": "a", "status": 200,
         "bytes_in": 1, "bytes_out": 1, "ms": 1, "ms_head": 1, "tokens_in": 1, "tokens_out": 1,
         "cost_microusd": 1, "hold": "h", "decider": "d", "reason": "r",
         "log": {"what": "opened", "clean": false},
