@@ -1,12 +1,15 @@
 //! The attempts themselves: what a process does that wants past the boundary. Each runs in a process of its own.
 
 mod able;
+mod account;
 mod bus;
+mod gate;
+mod helpers;
 mod later;
-mod local;
 mod name_service;
 mod namespace;
 mod network;
+mod paths;
 mod processes;
 mod scratch;
 
@@ -15,9 +18,10 @@ use std::time::Instant;
 use super::kind::Kind;
 use super::task::{Outcome, Report, Task};
 
-pub use local::{connects, groups_as_good_as_root, telling};
+pub use account::{groups_as_good_as_root, telling};
 pub use name_service::task as ask_service;
 pub use namespace::wait_inside;
+pub use paths::connects;
 
 /// What is sent, so that a peer that keeps what it gets shows whose it was.
 pub const WORD: &[u8] = b"portcullis prove\n";
@@ -70,20 +74,20 @@ fn attempt(task: &Task) -> Report {
         Kind::Dns => network::dns(task),
         Kind::Icmp | Kind::Raw => network::echo(task),
         Kind::Packet => network::packet(),
-        Kind::Ping => local::ping(task),
+        Kind::Ping => helpers::ping(task),
         Kind::Inbound | Kind::Squat | Kind::SquatFull => network::listen(task),
-        Kind::Netlink => local::netlink(task),
-        Kind::ConnectPath => local::connect_paths(task),
-        Kind::ControlSocket => local::control_socket(task),
-        Kind::FileReadable => local::files(task, false),
-        Kind::FileWritable => local::files(task, true),
+        Kind::Netlink => account::netlink(task),
+        Kind::ConnectPath => paths::connect_paths(task),
+        Kind::ControlSocket => gate::control_socket(task),
+        Kind::FileReadable => paths::files(task, false),
+        Kind::FileWritable => paths::files(task, true),
         Kind::ProcessMemory => processes::inspect(task.number),
-        Kind::Environment => local::environment(task),
+        Kind::Environment => account::environment(task),
         Kind::NewUidMap => namespace::map(task, "newuidmap", "uid_map"),
         Kind::NewGidMap => namespace::map(task, "newgidmap", "gid_map"),
-        Kind::BecomeGate => local::become_user(task.number),
-        Kind::Groups => local::groups(),
-        Kind::Elevate => local::elevate(task),
+        Kind::BecomeGate => account::become_user(task.number),
+        Kind::Groups => account::groups(),
+        Kind::Elevate => helpers::elevate(task),
         Kind::Later => later::later(),
         Kind::NameService => name_service::ask(task),
         Kind::Able => able::able(task),
@@ -92,7 +96,7 @@ fn attempt(task: &Task) -> Report {
         | Kind::GateUnlisted
         | Kind::GateHeaders
         | Kind::GateMethod
-        | Kind::GateError => local::gate_request(task),
+        | Kind::GateError => gate::gate_request(task),
         Kind::Neighbour
         | Kind::Counted
         | Kind::ProcessEnvironment

@@ -3,7 +3,9 @@
 mod boot;
 mod gate;
 mod local;
+mod look;
 mod loopback;
+mod names;
 mod seen;
 mod sentinel;
 mod wired;

@@ -1,6 +1,8 @@
 //! What is put to the proof: the boundary that is configured here, the users it names, and the instance around it.
 
-use std::net::IpAddr;
+mod places;
+mod ways;
+
 use std::path::{Path, PathBuf};
 
 use nftables::accounts::{Accounts, AccountsError, UidRange};
@@ -13,6 +15,9 @@ use super::identity::Identity;
 use super::kind::OnlyIn;
 use crate::instance::Instance;
 use crate::site::Site;
+
+pub use places::expand;
+pub use ways::{Excepted, Led};
 
 #[derive(Debug, Error)]
 pub enum SubjectError {
@@ -52,53 +57,6 @@ pub struct Subject {
     pub file: PathBuf,
     /// Exceptions that stand now.
     pub excepted: Vec<Excepted>,
-}
-
-/// A user who may reach one place that nobody else may.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Excepted {
-    pub uid: u32,
-    pub address: IpAddr,
-    pub prefix: u8,
-    pub port: u16,
-}
-
-impl Excepted {
-    /// Whether it names that place.
-    #[must_use]
-    pub fn opens(&self, uid: u32, address: IpAddr, port: u16) -> bool {
-        let within = match (self.address, address) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                let kept = 32_u32.saturating_sub(self.prefix.into());
-                (own.to_bits() ^ other.to_bits()).checked_shr(kept) == Some(0) || kept == 32
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => {
-                let kept = 128_u32.saturating_sub(self.prefix.into());
-                (own.to_bits() ^ other.to_bits()).checked_shr(kept) == Some(0) || kept == 128
-            }
-            _ => false,
-        };
-        self.uid == uid && self.port == port && within
-    }
-}
-
-/// Flows that are led to the gate although they were meant for others.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Led {
-    /// TCP to these ports; to all where the list is empty.
-    pub ports: Option<Vec<u16>>,
-    /// DNS, whoever it is that is asked.
-    pub names: bool,
-}
-
-impl Led {
-    /// Whether the gate may answer in the place of whom a flow was meant for.
-    #[must_use]
-    pub fn takes(&self, tcp: bool, port: u16) -> bool {
-        let ports = self.ports.as_ref().filter(|_| tcp);
-        self.names && port == 53
-            || ports.is_some_and(|ports| ports.is_empty() || ports.contains(&port))
-    }
 }
 
 impl Subject {
@@ -266,75 +224,6 @@ impl Subject {
     }
 }
 
-/// As [`Subject::paths`].
-#[must_use]
-pub fn expand(written: &[String], instance: Option<&Instance>) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for path in written {
-        let mut path = path.clone();
-        if let Some(instance) = instance {
-            let layout = &instance.layout;
-            for (word, value) in [
-                ("{etc}", layout.etc()),
-                ("{run}", layout.run()),
-                ("{state}", layout.state()),
-                ("{library}", layout.library()),
-            ] {
-                path = path.replace(word, &value.display().to_string());
-            }
-        }
-        if path.contains('{') {
-            continue;
-        }
-        if let Some(name) = path.strip_prefix('@') {
-            found.extend(named_sockets(name.trim_end_matches('*')));
-            continue;
-        }
-        let (path, directory) = match path.strip_suffix("/*") {
-            Some(directory) => (directory, true),
-            None => (path.as_str(), false),
-        };
-        for path in each_directory(path) {
-            if directory {
-                found.extend(entries(&path));
-            }
-            found.push(path);
-        }
-    }
-    found.sort();
-    found.dedup();
-    found
-}
-
-/// A `*` between two slashes is every entry there.
-fn each_directory(path: &str) -> Vec<PathBuf> {
-    match path.split_once("/*/") {
-        None => vec![path.into()],
-        Some((before, after)) => {
-            let within = entries(Path::new(before)).into_iter();
-            within.map(|entry| entry.join(after)).collect()
-        }
-    }
-}
-
-fn entries(directory: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
-}
-
-/// Unix sockets of this network that have no file, by the beginning of their names; written with an `@` in front.
-fn named_sockets(beginning: &str) -> Vec<PathBuf> {
-    let text = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let names = text
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(7));
-    let of_it = names.filter(|name| {
-        name.strip_prefix('@')
-            .is_some_and(|name| name.starts_with(beginning))
-    });
-    of_it.map(PathBuf::from).collect()
-}
-
 /// The middle of the longest range: with subordinate ids that is what a run gets. On a machine where all are shut, the
 /// first ordinary account.
 fn choose_agent(ranges: &[UidRange], gate: u32) -> u32 {
@@ -366,81 +255,5 @@ mod tests {
         assert_eq!(choose_agent(&[range(5, 5), range(1000, 2000)], 1), 1500);
         assert_eq!(choose_agent(&[range(7, 7)], 1), 7);
         assert_ne!(choose_agent(&[], 1000), 1000);
-    }
-
-    #[test]
-    fn an_exception_opens_its_place_and_no_other() {
-        let of = |address: &str, prefix| Excepted {
-            uid: 7,
-            address: address.parse().unwrap(),
-            prefix,
-            port: 443,
-        };
-        let opens = |exception: &Excepted, uid, address: &str, port| {
-            exception.opens(uid, address.parse().unwrap(), port)
-        };
-        let host = of("192.0.2.9", 32);
-        assert!(opens(&host, 7, "192.0.2.9", 443));
-        for (uid, address, port) in [
-            (8, "192.0.2.9", 443),
-            (7, "192.0.2.8", 443),
-            (7, "192.0.2.9", 80),
-            (7, "2001:db8::9", 443),
-        ] {
-            assert!(!opens(&host, uid, address, port), "{uid} {address} {port}");
-        }
-        assert!(opens(&of("192.0.2.0", 24), 7, "192.0.2.200", 443));
-        assert!(!opens(&of("192.0.2.0", 24), 7, "192.0.3.200", 443));
-        assert!(opens(&of("0.0.0.0", 0), 7, "203.0.113.1", 443));
-        assert!(opens(&of("2001:db8::", 32), 7, "2001:db8:5::1", 443));
-        assert!(!opens(&of("2001:db8::", 32), 7, "2001:db9:5::1", 443));
-        assert!(opens(&of("::", 0), 7, "2001:db9:5::1", 443));
-    }
-
-    #[test]
-    fn what_is_led_is_known_by_its_port() {
-        let led = |ports: Option<&[u16]>, names| Led {
-            ports: ports.map(<[u16]>::to_vec),
-            names,
-        };
-        assert!(!led(None, false).takes(true, 443));
-        assert!(led(Some(&[]), false).takes(true, 443));
-        assert!(!led(Some(&[80]), false).takes(true, 443));
-        assert!(!led(Some(&[]), false).takes(false, 443));
-        assert!(led(None, true).takes(false, 53) && led(None, true).takes(true, 53));
-    }
-
-    #[test]
-    fn a_socket_without_a_file_and_a_directory_in_between_are_found() {
-        use std::os::linux::net::SocketAddrExt as _;
-        use std::os::unix::net::{SocketAddr, UnixListener};
-        let beginning = format!("/prove-test-{}", std::process::id());
-        let name = format!("{beginning}/a.sock");
-        let address = SocketAddr::from_abstract_name(&name).unwrap();
-        let _listener = UnixListener::bind_addr(&address).unwrap();
-        let wanted = vec![PathBuf::from(format!("@{name}"))];
-        assert_eq!(expand(&[format!("@{beginning}/*")], None), wanted);
-        assert!(crate::prove::attempt::connects(&wanted[0]).is_ok());
-        assert_eq!(
-            expand(&[format!("@{beginning}-not/*")], None),
-            Vec::<PathBuf>::new()
-        );
-        let dir = tempfile::tempdir().unwrap();
-        for user in ["1", "2"] {
-            std::fs::create_dir(dir.path().join(user)).unwrap();
-        }
-        let found = expand(&[format!("{}/*/docker.sock", dir.path().display())], None);
-        let wanted = ["1/docker.sock", "2/docker.sock"].map(|name| dir.path().join(name));
-        assert_eq!(found, wanted);
-    }
-
-    #[test]
-    fn paths_of_an_instance_are_left_out_where_there_is_none() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("a"), "").unwrap();
-        let all = format!("{}/*", dir.path().display());
-        let found = expand(&["{etc}/x".to_owned(), all, "/y".to_owned()], None);
-        assert_eq!(found.len(), 3, "{found:?}");
-        assert!(found.contains(&dir.path().join("a")));
     }
 }

@@ -7,15 +7,17 @@
 //! The host's account files are bound over the real ones for each command, in a mount namespace of
 //! its own, so that subordinate ids can be granted without touching this machine.
 
-use std::io::{BufRead, BufReader, Write};
+mod running;
+
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin};
 
 use serde::Deserialize;
 use tests::binaries;
 use tests::command::{Finished, Program};
 use tests::netns::Netns;
 use tests::{host, wait};
+
+pub(super) use running::Running;
 
 pub(super) const HOST4: &str = "192.0.2.1";
 pub(super) const HOST6: &str = "2001:db8::1";
@@ -438,99 +440,6 @@ fn strip(value: &mut serde_json::Value) {
         }
         serde_json::Value::Array(list) => list.iter_mut().for_each(strip),
         _ => {}
-    }
-}
-
-/// A program that stays, is told lines and tells lines.
-pub(super) struct Running {
-    child: Child,
-    input: Option<ChildStdin>,
-    lines: std::sync::mpsc::Receiver<String>,
-}
-
-impl Running {
-    #[track_caller]
-    pub(super) fn start(program: Program, ready: &str) -> Self {
-        let running = Self::begin(program);
-        running.until(ready);
-        running
-    }
-
-    /// Whether it says this before it ends.
-    fn says(&self, text: &str) -> bool {
-        let mut lines = std::iter::from_fn(|| self.lines.recv_timeout(wait::PATIENCE).ok());
-        lines.any(|line| line.contains(text))
-    }
-
-    fn begin(program: Program) -> Self {
-        let mut child = program.spawn();
-        let output = child.stdout.take().unwrap();
-        let errors = child.stderr.take().unwrap();
-        let (sender, lines) = std::sync::mpsc::channel();
-        for stream in [
-            Box::new(output) as Box<dyn std::io::Read + Send>,
-            Box::new(errors),
-        ] {
-            let sender = sender.clone();
-            std::thread::spawn(move || {
-                for line in BufReader::new(stream).lines().map_while(Result::ok) {
-                    // Nobody listens any more once the test is over.
-                    let _over = sender.send(line);
-                }
-            });
-        }
-        let input = child.stdin.take();
-        Self {
-            child,
-            input,
-            lines,
-        }
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// The next line that contains `text`.
-    #[track_caller]
-    pub(super) fn until(&self, text: &str) -> String {
-        let mut seen = Vec::new();
-        loop {
-            match self.lines.recv_timeout(wait::PATIENCE) {
-                Ok(line) if line.contains(text) => return line,
-                Ok(line) => seen.push(line),
-                Err(error) => panic!("{error} waiting for {text:?}, saw {seen:#?}"),
-            }
-        }
-    }
-
-    pub(super) fn say(&mut self, line: &str) {
-        let input = self.input.as_mut().unwrap();
-        writeln!(input, "{line}").unwrap();
-        input.flush().unwrap();
-    }
-
-    /// Closes its input and reads how it ended.
-    #[track_caller]
-    pub(super) fn finish(mut self) -> Attempt {
-        self.input = None;
-        serde_json::from_str(&self.until("\"outcome\"")).unwrap()
-    }
-
-    /// Its exit code after SIGTERM.
-    pub(super) fn terminate(mut self) -> Option<i32> {
-        let pid = nix::unistd::Pid::from_raw(self.pid().try_into().unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.input = None;
-        // It may have ended by itself.
-        let _gone = self.child.kill();
-        let _reaped = self.child.wait();
     }
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::thread;
 use std::time::Duration;
 
-use super::local::{Ended, program};
+use super::helpers::{Ended, program};
 use crate::prove::task::{Outcome, Report};
 use crate::prove::verdict;
 

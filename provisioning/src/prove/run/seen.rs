@@ -1,22 +1,17 @@
 //! What root sees by looking: processes of the gate and of agents, accounts, and credentials where none should be.
 
-use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use socket2::{Domain, Socket, Type};
 
 use super::Run;
 use super::local::{not_applicable, owned_ids};
+use super::look::{beside, bound, look, shown, sleeping, some_of};
 use crate::prove::attempt;
 use crate::prove::case::Case;
 use crate::prove::kind::Kind;
 use crate::prove::needles::Needles;
-use crate::prove::process::{self, Marked, Process};
+use crate::prove::process::{Marked, Process};
 use crate::prove::programs;
 use crate::prove::sockets;
 use crate::prove::verdict::{Judged, Status, none_of};
@@ -287,68 +282,8 @@ impl Run<'_> {
     }
 }
 
-/// How long a process of ours has to become what it is started for.
-const BEGINS: Duration = Duration::from_secs(10);
-
-fn sleeping() -> Command {
-    let mut command = Marked::program("sleep");
-    command.arg("60");
-    command
-}
-
-/// A socket that is listed, and sends nothing.
-fn bound() -> io::Result<Socket> {
-    let socket = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
-    socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into())?;
-    Ok(socket)
-}
-
 fn gains(process: &Process) -> bool {
     process.no_new_privileges() == Some(false)
-}
-
-/// Whether the same look sees what it is for in a process of ours.
-fn look(command: &mut Command, sees: impl Fn(&Process) -> bool) -> Result<bool, String> {
-    let child = Marked::begin(command).map_err(|error| error.to_string())?;
-    let deadline = Instant::now() + BEGINS;
-    loop {
-        if child.seen().is_some_and(|process| sees(&process)) {
-            return Ok(true);
-        }
-        if Instant::now() > deadline {
-            return Ok(false);
-        }
-        thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// What was not seen is not there only where the same look sees `what`. What was seen needs no control.
-fn beside((status, saw): Judged, seen: Result<bool, String>, what: &str) -> Judged {
-    if status != Status::Holds {
-        return (status, saw);
-    }
-    match seen {
-        Ok(true) => (status, format!("{saw}; control: {what} was seen")),
-        Ok(false) => (
-            Status::CouldNotTell,
-            format!("{saw}; but {what} was not seen either"),
-        ),
-        Err(why) => (
-            Status::CouldNotTell,
-            format!("{saw}; but there was no control: {why}"),
-        ),
-    }
-}
-
-fn some_of(which: impl Fn(&Process) -> bool) -> Option<Vec<Process>> {
-    let mut found = process::others();
-    found.retain(|process| which(process));
-    (!found.is_empty()).then_some(found)
-}
-
-fn shown(all: &[Process], which: impl Fn(&Process) -> bool) -> Vec<String> {
-    let offenders = all.iter().filter(|process| which(process));
-    offenders.map(Process::shown).collect()
 }
 
 /// The groups of an account; root's own are the control of the look-up.
@@ -362,22 +297,4 @@ fn groups(uid: u32) -> Judged {
     let found = attempt::groups_as_good_as_root(uid);
     let good = format!("uid {uid} is in no such group; control: root is");
     none_of(&found, good, &format!("uid {uid} is in"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_look_that_sees_nothing_of_its_own_holds_nothing() {
-        let holds = || (Status::Holds, "none".to_owned());
-        let of = |judged, seen| beside(judged, seen, "ours").0;
-        assert_eq!(of(holds(), Ok(true)), Status::Holds);
-        assert_eq!(of(holds(), Ok(false)), Status::CouldNotTell);
-        assert_eq!(of(holds(), Err("no".to_owned())), Status::CouldNotTell);
-        let broken = || (Status::Broken, "one".to_owned());
-        assert_eq!(of(broken(), Ok(false)), Status::Broken);
-        assert_eq!(look(&mut sleeping(), |_| true), Ok(true));
-        assert!(look(&mut Marked::program("no-such-program-as-this"), |_| true).is_err());
-    }
 }

@@ -1,3 +1,4 @@
+use super::place::Place;
 use super::*;
 
 const AGENT: u32 = 1_400_000_001;
