@@ -12,6 +12,7 @@ mod comments;
 mod documents;
 mod failure;
 mod goals;
+mod interactions;
 mod labels;
 mod listen;
 mod operators;

@@ -211,11 +211,11 @@ pub fn gates(wake: &WakeFacts, now: Millis) -> Vec<Gate> {
     gates
 }
 
-/// A comment or mention may be answered although the work itself is blocked.
+/// A comment, mention or question may be answered although the work itself is blocked.
 fn talks(reason: Reason) -> bool {
     matches!(
         reason,
-        Reason::Commented | Reason::Mentioned | Reason::Reopened
+        Reason::Commented | Reason::Mentioned | Reason::Reopened | Reason::InteractionPending
     )
 }
 
@@ -237,7 +237,8 @@ fn moot(wake: &WakeFacts) -> Option<Gate> {
             format!("the ticket is {}", ticket.status),
         ));
     }
-    let invited = mention || wake.reason == Reason::OnDemand;
+    let asked = matches!(wake.reason, Reason::OnDemand | Reason::InteractionPending);
+    let invited = mention || asked;
     if !invited && ticket.assignee.as_deref() != Some(&wake.agent) {
         let fact = "the ticket is no longer assigned to this agent".to_owned();
         return Some(gate("assigned", false, fact));

@@ -9,6 +9,7 @@ mod batch;
 pub mod comments;
 pub mod documents;
 pub mod goals;
+pub mod interactions;
 pub mod journal;
 pub mod labels;
 pub mod projects;

@@ -1,5 +1,6 @@
 //! Rows as JSON: camelCase, ISO-8601 times, the field names clients know.
 
+mod asked;
 mod plan;
 
 use rusqlite::Connection;
@@ -9,6 +10,7 @@ use crate::model::time::{Millis, iso};
 use crate::model::{Agent, Comment, Company, Document, Refusal, Revision, Run, Ticket};
 use crate::store::{StoreError, agents, labels, runs, tickets};
 
+pub(super) use asked::interaction;
 pub(super) use plan::{goal, goal_of, label, project, project_of};
 
 fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {

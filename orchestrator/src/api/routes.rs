@@ -7,7 +7,8 @@ use axum::Router;
 use axum::routing::{delete, get, patch, post, put};
 
 use super::{
-    Shared, agents, comments, documents, goals, labels, operators, projects, runs, tickets,
+    Shared, agents, comments, documents, goals, interactions, labels, operators, projects, runs,
+    tickets,
 };
 
 macro_rules! table {
@@ -66,6 +67,14 @@ table! {
     get "/api/issues/{issue}/documents/{key}" => documents::show;
     put "/api/issues/{issue}/documents/{key}" => documents::put;
     get "/api/issues/{issue}/documents/{key}/revisions" => documents::revisions;
+    get "/api/issues/{issue}/interactions" => interactions::list;
+    post "/api/issues/{issue}/interactions" => interactions::create;
+    get "/api/issues/{issue}/interactions/{interaction}" => interactions::show;
+    post "/api/issues/{issue}/interactions/{interaction}/accept" => interactions::accept;
+    post "/api/issues/{issue}/interactions/{interaction}/reject" => interactions::reject;
+    post "/api/issues/{issue}/interactions/{interaction}/respond" => interactions::respond;
+    post "/api/issues/{issue}/interactions/{interaction}/verdicts" => interactions::verdicts;
+    post "/api/issues/{issue}/interactions/{interaction}/withdraw" => interactions::withdraw;
     get "/api/issues/{issue}/timeline" => operators::timeline;
     get "/api/issues/{issue}/why" => operators::why;
 }

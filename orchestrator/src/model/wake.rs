@@ -12,7 +12,7 @@ words! {
         Assigned = "issue_assigned",
         /// A person checked a ticket out for it.
         CheckedOut = "issue_checked_out",
-        /// Somebody else commented on its ticket.
+        /// Somebody else commented on its ticket, or answered an interaction on it.
         Commented = "issue_commented",
         /// A comment mentions it.
         Mentioned = "issue_comment_mentioned",
@@ -22,6 +22,8 @@ words! {
         StatusChanged = "issue_status_changed",
         /// The last blocker of its ticket is done.
         BlockersResolved = "issue_blockers_resolved",
+        /// A question on a ticket is put to it.
+        InteractionPending = "interaction_pending",
         /// A person asked for it.
         OnDemand = "on_demand",
         /// Its run ended without a disposition; the one corrective run.

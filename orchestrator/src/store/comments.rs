@@ -6,7 +6,7 @@ use serde_json::json;
 use super::journal::About;
 use super::tickets::{self, Patch};
 use super::wakes::{self, Ask};
-use super::{StoreError, Writer, agents, new_id};
+use super::{StoreError, Writer, agents, interactions, new_id};
 use crate::model::{Comment, Reason, Refusal, Ticket, mention, text};
 
 /// How many comments one run may write on tickets that are not its own.
@@ -120,6 +120,9 @@ pub(super) fn write(
         about,
         json!({ "comment": id, "bytes": body.len() }),
     )?;
+    if w.actor.user().is_some() {
+        interactions::supersede(w, ticket)?;
+    }
     let mentioned = mention::agents(&body);
     if wake
         && let Some(assignee) = &ticket.assignee_agent

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::journal::About;
-use super::{StoreError, Writer, new_id, page, tickets};
+use super::{StoreError, Writer, interactions, new_id, page, tickets};
 use crate::model::{Document, Refusal, Revision, text};
 
 /// How many documents a ticket may have.
@@ -112,6 +112,7 @@ pub fn put(
     let about = About::of(&ticket);
     let facts = json!({ "key": key, "revision": revision, "number": number, "bytes": body.len() });
     w.note("document.written", about, facts)?;
+    interactions::outdate(w, &ticket, &document)?;
     Ok((get(w, &ticket.id, key)?, existing.is_none()))
 }
 

@@ -18,6 +18,7 @@ pub use change::{Update, update};
 pub use checkout::{checkout, release};
 pub use create::{Created, NewTicket, create};
 pub use follow::park;
+pub(super) use guard::still_waits;
 pub use patch::Patch;
 
 use super::{StoreError, page};

@@ -106,6 +106,12 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
             )?;
             let corrective = ask.reason == Reason::Corrective;
             absorb(w, into, ask.comment.as_slice(), corrective, depth)?;
+            if !ask.payload.is_null() {
+                w.execute(
+                    "UPDATE wakes SET payload = ? WHERE id = ? AND payload = 'null'",
+                    params![ask.payload.to_string(), into],
+                )?;
+            }
             let facts =
                 json!({ "wake": id, "into": into, "agent": agent.id, "reason": ask.reason });
             w.note("wake.merged", about, facts)?;

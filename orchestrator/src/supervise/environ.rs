@@ -194,6 +194,11 @@ fn payload(claimed: &Claimed, woken_by: &[Comment]) -> Value {
         "fallbackFetchNeeded": truncated,
         "payload": wake.payload,
     });
+    for name in ["interactionId", "interactionKind", "interactionStatus"] {
+        if let Some(value) = wake.payload.get(name) {
+            payload[name] = value.clone();
+        }
+    }
     if payload.to_string().len() > PAYLOAD {
         payload["payload"] = Value::Null;
         payload["comments"] = json!([]);

@@ -52,7 +52,11 @@ async fn everything<'w>(
     let plan = json!({ "title": mark, "body": mark });
     let written = world.person("PUT", &on("/documents/plan"), plan).await;
     assert_eq!(written.status, 201, "{written:?}");
+    let question = json!({ "kind": "request_confirmation", "title": mark,
+                           "payload": { "prompt": mark } });
+    let question = made(world, &on("/interactions"), question).await;
     let things = HashMap::from([
+        ("interaction", question),
         ("company", company.clone()),
         ("agent", agent),
         ("goal", goal),

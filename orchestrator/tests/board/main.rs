@@ -6,6 +6,7 @@
 mod api;
 mod heartbeat;
 mod hostile;
+mod interactions;
 mod isolation;
 mod limits;
 mod plan;

@@ -8,7 +8,7 @@ use crate::model::{Actor, Comment, Reason, Status, Ticket};
 use crate::store::comments::{self, NewComment};
 use crate::store::journal::About;
 use crate::store::wakes::{self, Ask};
-use crate::store::{StoreError, Writer, runs};
+use crate::store::{StoreError, Writer, interactions, runs};
 
 /// The orchestrator sets a ticket aside and says who must act.
 pub fn park(w: &mut Writer<'_>, ticket: &Ticket, why: &str) -> Result<(), StoreError> {
@@ -65,6 +65,9 @@ pub(super) fn wake(
             ask.comment = comment.map(|c| c.id.clone());
             wakes::admit(w, ask)?;
         }
+    }
+    if after.status.is_terminal() && !before.status.is_terminal() {
+        interactions::close(w, after)?;
     }
     if after.status == Status::Done && before.status != Status::Done {
         free_waiting(w, after)?;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::unresolved_blockers;
 use crate::model::{Actor, Refusal, Status, Ticket};
-use crate::store::{StoreError, Writer};
+use crate::store::{StoreError, Writer, interactions};
 
 /// The states an actor may put a ticket in next, with what each needs.
 #[must_use]
@@ -13,12 +13,13 @@ pub(super) fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
     next.push(json!({
         "status": Status::InReview,
         "requires": "a reviewer in the same request: assigneeUserId (a person), or \
-                     assigneeAgentId (another agent)",
+                     assigneeAgentId (another agent); or a pending interaction that somebody \
+                     else answers",
     }));
     next.push(json!({
         "status": Status::Blocked,
         "requires": "blockedByIssueIds with a ticket that is not done, or unblockDescriptor \
-                     {\"owner\": WHO, \"action\": WHAT}",
+                     {\"owner\": WHO, \"action\": WHAT}, or a pending interaction",
     }));
     next.push(json!({ "status": Status::Cancelled }));
     next.push(json!({ "status": Status::Todo }));
@@ -48,7 +49,7 @@ pub(super) fn judge(
     });
     match after.status {
         Status::InProgress => in_progress(&w.actor, after, entered),
-        Status::InReview if entered || moved => Ok(in_review(&w.actor, after)?),
+        Status::InReview if entered || moved => in_review(w, after),
         Status::Blocked if (entered || blockers_changed) && unblock.is_none() => {
             blocked(w, after, entered)
         }
@@ -85,8 +86,21 @@ fn in_progress(actor: &Actor, after: &Ticket, entered: bool) -> Result<(), Store
     }
 }
 
-/// A status change by an agent into `in_review` names somebody else who reviews.
-fn in_review(actor: &Actor, after: &Ticket) -> Result<(), Refusal> {
+/// Whether a ticket that waits still knows for whom, after a question on it was taken back.
+pub(in crate::store) fn still_waits(w: &Writer<'_>, ticket: &Ticket) -> Result<(), StoreError> {
+    match ticket.status {
+        Status::InReview => in_review(w, ticket),
+        Status::Blocked => blocked(w, ticket, false),
+        Status::Backlog | Status::Todo | Status::InProgress | Status::Done | Status::Cancelled => {
+            Ok(())
+        }
+    }
+}
+
+/// A status change by an agent into `in_review` names somebody else who reviews, or rests on a
+/// question that somebody else answers.
+fn in_review(w: &Writer<'_>, after: &Ticket) -> Result<(), StoreError> {
+    let actor = &w.actor;
     let Some(agent) = actor.agent() else {
         return Ok(());
     };
@@ -95,14 +109,15 @@ fn in_review(actor: &Actor, after: &Ticket) -> Result<(), Refusal> {
         .assignee_agent
         .as_deref()
         .is_some_and(|assignee| assignee != agent);
-    if person || other {
+    if person || other || interactions::awaited(w, &after.id, actor)? {
         return Ok(());
     }
     Err(Refusal::unprocessable(
         "invalid_issue_disposition",
         "in_review needs a live review path: nobody but you would see this ticket",
     )
-    .with(json!({ "status": Status::InReview, "legalNextStates": legal_next(after, actor) })))
+    .with(json!({ "status": Status::InReview, "legalNextStates": legal_next(after, actor) }))
+    .into())
 }
 
 /// A ticket that is blocked says what it waits for, or who must do what.
@@ -111,7 +126,7 @@ fn blocked(w: &Writer<'_>, after: &Ticket, entered: bool) -> Result<(), StoreErr
     if said || !unresolved_blockers(w, &after.id)?.is_empty() {
         return Ok(());
     }
-    if matches!(w.actor, Actor::User { .. }) {
+    if matches!(w.actor, Actor::User { .. }) || interactions::awaited(w, &after.id, &w.actor)? {
         return Ok(());
     }
     Err(Refusal::unprocessable(
