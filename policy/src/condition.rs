@@ -181,7 +181,9 @@ impl OperationWord {
     }
 
     fn covers(&self, kind: OperationKind, field: &str) -> bool {
-        self.kind == kind && self.field.as_deref().is_none_or(|name| name == field)
+        // The name of the root's type says nothing.
+        let named = |name| name == field || field == "__typename";
+        self.kind == kind && self.field.as_deref().is_none_or(named)
     }
 }
 

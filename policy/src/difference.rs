@@ -11,6 +11,7 @@ use crate::path::Slashes;
 use crate::pattern::{Entry, RefGlob, methods_text};
 use crate::permit::RuleId;
 use crate::policy::Policy;
+use crate::record::RefOp;
 use crate::service::{Destination, Service};
 
 /// What is different.
@@ -99,7 +100,8 @@ enum Does<'a> {
     Allow,
     Deny,
     Hold,
-    Push(&'a RefGlob),
+    /// What the push may do to the refs; creating and moving where it is not said.
+    Push(Option<RefOp>, &'a RefGlob),
     /// Under these conditions, as lines.
     When(Vec<String>),
 }
@@ -131,8 +133,16 @@ fn items(services: &[Service]) -> Vec<Item<'_>> {
                 add(entry, Does::Hold);
             }
             for entry in &service.push {
-                for glob in &service.refs {
-                    add(entry, Does::Push(glob));
+                let refs = &service.refs;
+                for (op, globs) in [
+                    (None, &refs.both),
+                    (Some(RefOp::Create), &refs.create),
+                    (Some(RefOp::Update), &refs.update),
+                    (Some(RefOp::Delete), &refs.delete),
+                ] {
+                    for glob in globs {
+                        add(entry, Does::Push(op, glob));
+                    }
                 }
             }
         }
@@ -171,10 +181,17 @@ impl Item<'_> {
             (Does::Allow, Does::Allow) | (Does::Deny, Does::Deny) | (Does::Hold, Does::Hold) => {
                 true
             }
-            (Does::Push(wide), Does::Push(narrow)) => wide.covers(narrow),
+            (Does::Push(op, wide), Does::Push(narrow_op, narrow)) => {
+                let does = match (op, narrow_op) {
+                    (None, None | Some(RefOp::Create | RefOp::Update)) => true,
+                    (None, Some(RefOp::Delete)) | (Some(_), None) => false,
+                    (Some(op), Some(narrow)) => op == narrow,
+                };
+                does && wide.covers(narrow)
+            }
             // Conditions also shut what is beside them, so that only the same ones are the same.
             (Does::When(wide), Does::When(narrow)) => wide == narrow,
-            (Does::Allow | Does::Deny | Does::Hold | Does::Push(_) | Does::When(_), _) => false,
+            (Does::Allow | Does::Deny | Does::Hold | Does::Push(..) | Does::When(_), _) => false,
         };
         let (to, from) = (self.destination, narrow.destination);
         does && to.scheme == from.scheme
@@ -249,7 +266,15 @@ impl Item<'_> {
                         conditions.join(" and ")
                     )
                 }
-                Does::Push(glob) => format!("{request} to {}", glob.as_str()),
+                Does::Push(op, glob) => {
+                    let does = match op {
+                        None => "to",
+                        Some(RefOp::Create) => "creating",
+                        Some(RefOp::Update) => "moving",
+                        Some(RefOp::Delete) => "deleting",
+                    };
+                    format!("{request} {does} {}", glob.as_str())
+                }
             },
             rule: self.service.id.clone(),
             credential: self.service.credential.clone(),

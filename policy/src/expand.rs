@@ -98,9 +98,11 @@ pub(crate) fn body(service: &Service) -> String {
         }
         line(&mut out, "hold_seconds", &hold.seconds.to_string());
     }
-    if !service.refs.is_empty() {
-        let refs: BTreeSet<&str> = service.refs.iter().map(|glob| glob.as_str()).collect();
-        line(&mut out, "refs", &list(refs.into_iter()));
+    for (key, globs) in service.refs.lists() {
+        if !globs.is_empty() {
+            let refs: BTreeSet<&str> = globs.iter().map(|glob| glob.as_str()).collect();
+            line(&mut out, key, &list(refs.into_iter()));
+        }
     }
     if service.features.trailers {
         line(&mut out, "trailers", "true");

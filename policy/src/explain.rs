@@ -413,7 +413,7 @@ fn add_line(service: &Service, request: &Request<'_>, target: &Target<'_>) -> St
             )
         }
         Kind::Github => format!(
-            "service `{}` is for git alone; have a service of kind http added for this path",
+            "service `{}` opens git and what its api and also name; have a service of kind http added for this path",
             service.id
         ),
     }

@@ -60,8 +60,14 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
         );
     }
     let refusal = nearest(judging).and_then(|service| {
-        let refused = summary.iter().find(|fact| !allows(service, fact))?;
-        Some(objection(service, refused))
+        let refused: Vec<&PushFact> = summary
+            .iter()
+            .filter(|fact| !allows(service, fact))
+            .collect();
+        let mut refusal = objection(service, refused.first()?);
+        let each = |fact: &&PushFact| (fact.name.clone(), code(fact));
+        refusal.refs = refused.iter().map(each).collect();
+        Some(refusal)
     });
     // A service that did not allow has an objection; were it not so, the answer is still no.
     Judgement::Refuse(refusal.unwrap_or_else(|| unreadable(judging, "the commands changed")))
@@ -103,35 +109,84 @@ fn operation(update: &RefUpdate) -> Result<RefOp, &'static str> {
 
 /// Whether a service allows one command.
 fn allows(service: &Service, fact: &PushFact) -> bool {
+    let mut globs = service.refs.of(fact.op);
+    globs.any(|glob| glob.matches(&fact.name))
+}
+
+/// Whether the other of creating and moving is allowed to the ref.
+fn covered(service: &Service, fact: &PushFact) -> bool {
+    let other = match fact.op {
+        RefOp::Create => RefOp::Update,
+        RefOp::Update => RefOp::Create,
+        RefOp::Delete => return false,
+    };
+    let mut globs = service.refs.of(other);
+    globs.any(|glob| glob.matches(&fact.name))
+}
+
+/// The code of what a service does not allow.
+fn code(fact: &PushFact) -> Code {
     match fact.op {
-        RefOp::Delete => false,
-        RefOp::Create | RefOp::Update => service.refs.iter().any(|glob| glob.matches(&fact.name)),
+        RefOp::Delete => Code::DeleteNotAllowed,
+        RefOp::Create | RefOp::Update => Code::RefNotAllowed,
     }
 }
 
 /// Why a service does not allow one command.
 fn objection(service: &Service, fact: &PushFact) -> Refusal {
     let (id, name) = (&service.id, clip(&fact.name));
+    let mut listed: Vec<&str> = service
+        .refs
+        .of(fact.op)
+        .take(MOST_REFS + 1)
+        .map(|glob| glob.as_str())
+        .collect();
+    if listed.len() > MOST_REFS {
+        listed.truncate(MOST_REFS);
+        listed.push("...");
+    }
+    let only = match listed.as_slice() {
+        [] => String::from("any"),
+        listed => format!("{name}, only {}", listed.join(", ")),
+    };
     let refusal = match fact.op {
+        RefOp::Delete if listed.is_empty() => Refusal::new(
+            Code::DeleteNotAllowed,
+            &format!("the push would delete {name}; rule `{id}` permits no deletion"),
+            &format!(
+                "leave the ref, have a person delete it, or have \"{name}\" added to delete_refs of \
+                 service `{id}` in the policy"
+            ),
+        ),
         RefOp::Delete => Refusal::new(
             Code::DeleteNotAllowed,
-            &format!("the push would delete {name}; deleting refs is never permitted"),
-            "leave the ref, or have a person delete it",
+            &format!("rule `{id}` does not permit a push to delete {only}"),
+            &format!(
+                "leave the ref, or have \"{name}\" added to delete_refs of service `{id}` in the policy"
+            ),
         ),
-        RefOp::Create | RefOp::Update => {
-            let mut listed: Vec<&str> = service
-                .refs
-                .iter()
-                .take(MOST_REFS)
-                .map(|glob| glob.as_str())
-                .collect();
-            if service.refs.len() > MOST_REFS {
-                listed.push("...");
-            }
-            let listed = listed.join(", ");
+        RefOp::Create | RefOp::Update if covered(service, fact) => {
+            let (does, other, key) = match fact.op {
+                RefOp::Create => ("create", "move", "create_refs"),
+                RefOp::Update | RefOp::Delete => ("move", "create", "update_refs"),
+            };
             Refusal::new(
                 Code::RefNotAllowed,
-                &format!("rule `{id}` does not permit a push to {name}, only to {listed}"),
+                &format!("rule `{id}` permits a push to {other} {name}, and not to {does} it"),
+                &format!(
+                    "push to another name, or have \"{name}\" added to {key} of service `{id}` in \
+                     the policy"
+                ),
+            )
+        }
+        RefOp::Create | RefOp::Update => {
+            let only = match listed.join(", ") {
+                none if none.is_empty() => String::new(),
+                listed => format!(", only to {listed}"),
+            };
+            Refusal::new(
+                Code::RefNotAllowed,
+                &format!("rule `{id}` does not permit a push to {name}{only}"),
                 &format!(
                     "push to a ref that is listed, or have \"{name}\" added to refs of service \
                      `{id}` in the policy"

@@ -16,6 +16,8 @@ pub struct Refusal {
     pub rule: Option<RuleId>,
     /// The `why` of that rule.
     pub why: Option<String>,
+    /// Of a push: the refs that are not permitted, each with its code; the others would have been.
+    pub refs: Vec<(String, Code)>,
     /// What would have to change, and where.
     pub remedy: String,
     /// One sentence, starting with `portcullis: `.
@@ -186,6 +188,7 @@ impl Refusal {
             code,
             rule: None,
             why: None,
+            refs: Vec::new(),
             remedy: remedy.to_owned(),
             text: format!("portcullis: {sentence}"),
         }

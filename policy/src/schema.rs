@@ -133,6 +133,20 @@ fn key(name: &str) -> Option<Value> {
         ),
         "push" => texts("Lines whose body is a git push, judged by `refs`."),
         "refs" => texts("The refs that a push may create or move."),
+        "create_refs" => texts("The refs that a push may create and not move."),
+        "update_refs" => texts("The refs that a push may move and not create."),
+        "delete_refs" => texts("The refs that a push may delete."),
+        "tags" => texts("Names of tags that a push may create."),
+        "api" => json!({
+            "enum": ["none", "read", "contribute", "maintain"],
+            "description": "What is opened of the REST and GraphQL APIs; default none.",
+        }),
+        "graphql" => texts("Operations of GraphQL, instead of those that go with `api`."),
+        "also" => json!({
+            "type": "array",
+            "minItems": 1,
+            "items": { "enum": ["lfs", "releases", "actions", "gists", "packages"] },
+        }),
         "repos" => texts("`owner/name`; `*` stands for a part of either."),
         "git" => {
             json!({ "enum": ["none", "fetch", "push"], "description": "What git may do; default fetch." })

@@ -13,6 +13,7 @@ use crate::hold::Holding;
 use crate::path::{Slashes, Target};
 use crate::pattern::{Case, Entry, HostPattern, Method, RefGlob};
 use crate::permit::{Reach, RuleId};
+use crate::record::RefOp;
 
 /// Where a service leads.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -62,6 +63,15 @@ pub struct ServiceView {
     pub push: Vec<String>,
     /// The refs that may be pushed.
     pub refs: Vec<String>,
+    /// The refs that may be created and not moved.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub create_refs: Vec<String>,
+    /// The refs that may be moved and not created.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub update_refs: Vec<String>,
+    /// The refs that may be deleted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub delete_refs: Vec<String>,
     /// Whether trailers cross, in both directions.
     pub trailers: bool,
     /// The protocols that a connection may be upgraded to.
@@ -132,11 +142,46 @@ pub(crate) struct Service {
     pub(crate) inspected: u64,
     /// Requests whose body is a push to be judged by `refs`.
     pub(crate) push: Vec<Entry>,
-    pub(crate) refs: Vec<RefGlob>,
+    pub(crate) refs: Refs,
     /// Features of the protocol that are shut unless a service opens them.
     pub(crate) features: Features,
     /// What bounds a request that it allows.
     pub(crate) caps: Caps,
+}
+
+/// What a push may do to which refs.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Refs {
+    /// `refs`: created and moved.
+    pub(crate) both: Vec<RefGlob>,
+    /// `create_refs`: created only.
+    pub(crate) create: Vec<RefGlob>,
+    /// `update_refs`: moved only.
+    pub(crate) update: Vec<RefGlob>,
+    /// `delete_refs`: deleted.
+    pub(crate) delete: Vec<RefGlob>,
+}
+
+impl Refs {
+    /// Each list by its key in a policy.
+    pub(crate) fn lists(&self) -> [(&'static str, &[RefGlob]); 4] {
+        [
+            ("refs", &self.both),
+            ("create_refs", &self.create),
+            ("update_refs", &self.update),
+            ("delete_refs", &self.delete),
+        ]
+    }
+
+    /// Everything that covers refs to which `op` may be done.
+    pub(crate) fn of(&self, op: RefOp) -> impl Iterator<Item = &RefGlob> {
+        let (both, own) = match op {
+            RefOp::Create => (&self.both[..], &self.create),
+            RefOp::Update => (&self.both[..], &self.update),
+            RefOp::Delete => (&[][..], &self.delete),
+        };
+        both.iter().chain(own)
+    }
 }
 
 /// Features of the protocol that a service opens.
@@ -257,6 +302,7 @@ impl Service {
 
     /// For people.
     pub(crate) fn view(&self) -> ServiceView {
+        let globs = |globs: &[RefGlob]| globs.iter().map(|glob| glob.as_str().to_owned()).collect();
         let lines = |entries: &[Entry]| -> Vec<String> {
             entries.iter().map(ToString::to_string).collect()
         };
@@ -279,11 +325,10 @@ impl Service {
             hold_seconds: self.hold.as_ref().map(|hold| hold.seconds),
             when: self.when.iter().flat_map(Conditional::lines).collect(),
             push: lines(&self.push),
-            refs: self
-                .refs
-                .iter()
-                .map(|glob| glob.as_str().to_owned())
-                .collect(),
+            refs: globs(&self.refs.both),
+            create_refs: globs(&self.refs.create),
+            update_refs: globs(&self.refs.update),
+            delete_refs: globs(&self.refs.delete),
             trailers: self.features.trailers,
             upgrade: self
                 .features

@@ -37,7 +37,7 @@ pub(crate) fn parse(text: &str, source_name: &str) -> Result<Vec<Service>, Diagn
     let mut placed: Vec<Placed> = Vec::new();
     if let Some(document) = Document::read(text, &mut problems) {
         for mut table in document.services {
-            if let Some((service, named)) = kinds::service(&mut table, &mut problems) {
+            for (service, named) in kinds::services(&mut table, &mut problems) {
                 placed.push(Placed {
                     service,
                     place: table.place.clone(),

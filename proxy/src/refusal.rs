@@ -99,8 +99,15 @@ pub fn answer(refusal: &Refusal, audit: &str, shape: Shape) -> Response<Response
 /// travels in the answer that git does read.
 pub fn push_answer(refusal: &Refusal, audit: &str, commands: &Commands) -> Response<ResponseBody> {
     let message = message(refusal, audit);
-    let reason = format!("Portcullis: {}", refusal.code.as_str());
-    let mut response = Response::new(ResponseBody::own(rejection(commands, &reason, &message)));
+    let reason = |name: &str| {
+        let of = refusal.refs.iter().find(|(refused, _)| refused == name);
+        match of {
+            Some((_, code)) => format!("Portcullis: {}", code.as_str()),
+            None if refusal.refs.is_empty() => format!("Portcullis: {}", refusal.code.as_str()),
+            None => "Portcullis: another ref of this push is refused".to_owned(),
+        }
+    };
+    let mut response = Response::new(ResponseBody::own(rejection(commands, reason, &message)));
     mark(&mut response, refusal, audit);
     response.headers_mut().insert(
         header::CONTENT_TYPE,

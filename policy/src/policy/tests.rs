@@ -3,11 +3,13 @@
 use super::*;
 
 mod git;
+mod github;
 mod http;
 mod kinds;
 mod properties;
 mod refusals;
 mod slashes;
+mod when;
 
 /// What was decided, in a form that can be compared and printed.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! The kinds of service, each turned into plain rules.
 
+mod api;
 mod github;
 mod hold;
 mod lines;
@@ -17,9 +18,11 @@ use crate::caps::{Caps, MOST_BYTES, MOST_SECONDS};
 use crate::condition::Conditional;
 use crate::credential::CredentialName;
 use crate::path::Slashes;
-use crate::pattern::{Case, Entry, RefGlob};
+use crate::pattern::{Case, Entry, HostPattern};
 use crate::permit::RuleId;
-use crate::service::{Features, INSPECTED_BYTES, Kind, MOST_INSPECTED_BYTES, Service, WEBSOCKET};
+use crate::service::{
+    Destination, Features, INSPECTED_BYTES, Kind, MOST_INSPECTED_BYTES, Refs, Service, WEBSOCKET,
+};
 
 /// Keys that every kind has.
 const COMMON: &[&str] = &[
@@ -51,6 +54,9 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "allow",
                 "push",
                 "refs",
+                "create_refs",
+                "update_refs",
+                "delete_refs",
                 "ignore_case",
                 "encoded_slash",
                 "trailers",
@@ -59,7 +65,22 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "max_inspected_bytes",
             ],
         ),
-        Kind::Github => (NETWORK, &["repos", "git", "refs"]),
+        Kind::Github => (
+            NETWORK,
+            &[
+                "repos",
+                "git",
+                "refs",
+                "create_refs",
+                "update_refs",
+                "delete_refs",
+                "tags",
+                "api",
+                "graphql",
+                "also",
+                "max_inspected_bytes",
+            ],
+        ),
         Kind::Proxmox => (NETWORK, &["allow", "encoded_slash"]),
         Kind::Npm | Kind::Pypi | Kind::Crates => {
             (NETWORK, &["packages", "deny_packages", "publish"])
@@ -87,10 +108,20 @@ struct Rules {
     when: Vec<Conditional>,
     inspected: u64,
     push: Vec<Entry>,
-    refs: Vec<RefGlob>,
+    refs: Refs,
+    beside: Vec<Beside>,
     ignore_case: bool,
     slashes: Slashes,
     features: Features,
+}
+
+/// What a kind opens at another host in the same name.
+struct Beside {
+    /// What its id ends in.
+    word: &'static str,
+    host: &'static str,
+    allow: Vec<Entry>,
+    when: Vec<Conditional>,
 }
 
 impl Default for Rules {
@@ -101,7 +132,8 @@ impl Default for Rules {
             when: Vec::new(),
             inspected: INSPECTED_BYTES,
             push: Vec::new(),
-            refs: Vec::new(),
+            refs: Refs::default(),
+            beside: Vec::new(),
             ignore_case: false,
             slashes: Slashes::Refused,
             features: Features::default(),
@@ -109,9 +141,55 @@ impl Default for Rules {
     }
 }
 
-/// Reads one service. The flag says whether the file gave it an id. `None` when it cannot be
-/// judged further; every reason has been added to the problems then.
-pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, bool)> {
+/// Reads one service, which may be several at as many hosts. The flag says whether the file gave it an
+/// id. Empty when it cannot be judged further; every reason has been added to the problems then.
+pub(super) fn services(table: &mut Table<'_>, problems: &mut Problems) -> Vec<(Service, bool)> {
+    let Some((service, beside, named)) = service(table, problems) else {
+        return Vec::new();
+    };
+    let mut services = Vec::new();
+    for Beside {
+        word,
+        host,
+        allow,
+        when,
+    } in beside
+    {
+        let id = match RuleId::parse(&format!("{}-{word}", service.id)) {
+            Ok(id) => id,
+            Err(error) => {
+                let remedy = String::from("choose a shorter id, or leave it out");
+                problems.add(&table.place.key("id"), error.to_string(), remedy);
+                service.id.clone()
+            }
+        };
+        let Ok(host) = HostPattern::parse(host) else {
+            continue;
+        };
+        let at = |to: &Destination| Destination {
+            host: host.clone(),
+            ..to.clone()
+        };
+        services.push((
+            Service {
+                id,
+                destinations: service.destinations.iter().take(1).map(at).collect(),
+                allow,
+                when,
+                push: Vec::new(),
+                refs: Refs::default(),
+                ..service.clone()
+            },
+            named,
+        ));
+    }
+    if service.opens() || !service.deny.is_empty() || services.is_empty() {
+        services.push((service, named));
+    }
+    services
+}
+
+fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, Vec<Beside>, bool)> {
     let kind = kind(table, problems)?;
     let id = id(table, problems);
     let why = why(table, problems);
@@ -123,7 +201,11 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
     let credential = credential(table, kind, problems);
     let rules = match kind {
         Kind::Http => http(table, problems),
-        Kind::Github => github::read(table, problems),
+        Kind::Github => github::read(
+            table,
+            reached.as_ref().map(|(to, _)| to.as_slice()),
+            problems,
+        ),
         Kind::Proxmox => proxmox(table, problems),
         Kind::Npm => registries::npm(table, publishes, problems),
         Kind::Pypi => registries::pypi(table, publishes, problems),
@@ -162,8 +244,10 @@ pub(super) fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<
         features: rules.features,
         caps,
     };
-    refuse_inactive(&service, credential.as_ref(), table, problems);
-    Some((service, id.is_some()))
+    if rules.beside.is_empty() {
+        refuse_inactive(&service, credential.as_ref(), table, problems);
+    }
+    Some((service, rules.beside, id.is_some()))
 }
 
 /// Stands in until the whole file is known, when the service receives its derived id.
@@ -318,6 +402,7 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
         ignore_case,
         slashes,
         features: features(table, problems),
+        ..Rules::default()
     }
 }
 

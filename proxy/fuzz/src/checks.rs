@@ -8,6 +8,7 @@ mod control;
 #[macro_use]
 pub(crate) mod dns;
 mod frames;
+mod graphql;
 mod head;
 mod hello;
 mod path;
@@ -24,6 +25,7 @@ pub(crate) use self::authority::check as authority;
 pub(crate) use self::control::check as control;
 pub(crate) use self::dns::check as dns;
 pub(crate) use self::frames::check as frames;
+pub(crate) use self::graphql::check as graphql;
 pub(crate) use self::head::check as head;
 pub(crate) use self::hello::check as hello;
 pub(crate) use self::path::check as path;

@@ -34,6 +34,9 @@ mod control {
 
 #[path = "../../src/inspect"]
 mod inspect {
+    mod form;
+    pub(crate) mod graphql;
+    mod json;
     pub(crate) mod receive_pack;
 }
 
@@ -83,7 +86,7 @@ macro_rules! targets {
 }
 
 targets! {
-    audit authority control dns frames head hello path peek policy receive_pack scrub store strip
+    audit authority control dns frames graphql head hello path peek policy receive_pack scrub store strip
     token
 }
 

@@ -45,13 +45,31 @@ impl Commands {
     }
 }
 
+/// Where in the certificate of a signed push the reader is (gitprotocol-pack, "Push Certificate").
+/// What it says it updates is what the server does.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Certificate {
+    /// There is none, or it is over.
+    #[default]
+    Outside,
+    /// Version, pusher, nonce and options, up to an empty line.
+    Head,
+    /// The commands.
+    Commands,
+    /// The signature, up to `push-cert-end`.
+    Signature,
+}
+
 /// Incremental reader of the command section. Feed it the whole prefix received so far; parsing
 /// resumes where it stopped.
 #[derive(Debug, Default)]
 pub struct Reader {
     parsed: usize,
+    certificate: Certificate,
     updates: Vec<RefUpdate>,
     capabilities: Vec<String>,
+    /// A command or a certificate has begun.
+    begun: bool,
 }
 
 impl Reader {
@@ -65,6 +83,9 @@ impl Reader {
             let Some(length) = pkt_length(digits) else {
                 return unreadable("a pkt-line does not begin with four hexadecimal digits");
             };
+            if length == 0 && self.certificate != Certificate::Outside {
+                return unreadable("the certificate of a signed push does not end");
+            }
             if length == 0 {
                 return Progress::Done(Commands {
                     updates: std::mem::take(&mut self.updates),
@@ -85,6 +106,9 @@ impl Reader {
     }
 
     fn line(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        if self.certificate != Certificate::Outside {
+            return self.certified(line);
+        }
         let (command, capabilities) = match line.iter().position(|byte| *byte == 0) {
             Some(nul) => (&line[..nul], Some(&line[nul + 1..])),
             None => (line, None),
@@ -92,7 +116,7 @@ impl Reader {
         let command = command.strip_suffix(b"\n").unwrap_or(command);
         let command = std::str::from_utf8(command).map_err(|_| "a reference name is not UTF-8")?;
         if let Some(words) = capabilities {
-            if !self.updates.is_empty() {
+            if self.begun {
                 return Err("capabilities appear behind a command that is not the first");
             }
             let words = std::str::from_utf8(words).map_err(|_| "capabilities are not UTF-8")?;
@@ -105,9 +129,50 @@ impl Reader {
                 Err("a shallow line names no object")
             };
         }
-        if command.starts_with("push-cert") {
-            return Err("signed pushes (push-cert) are not understood by the gate");
+        if command == "push-cert" && self.updates.is_empty() {
+            self.begun = true;
+            self.certificate = Certificate::Head;
+            return Ok(());
         }
+        self.command(command)
+    }
+
+    /// One line of a certificate, with its end.
+    fn certified(&mut self, line: &[u8]) -> Result<(), &'static str> {
+        const BEGIN: &str = "-----BEGIN ";
+        let line = std::str::from_utf8(line).map_err(|_| "a push certificate is not UTF-8")?;
+        let text = line.strip_suffix('\n');
+        let text = text.ok_or("a line of a push certificate does not end")?;
+        if text.contains(|c: char| c.is_control() && c != '\t') {
+            return Err("a push certificate has a control character");
+        }
+        if text == "push-cert-end" {
+            if self.certificate != Certificate::Signature {
+                return Err("a push certificate has no signature");
+            }
+            self.certificate = Certificate::Outside;
+            return Ok(());
+        }
+        match self.certificate {
+            Certificate::Head if text.is_empty() => self.certificate = Certificate::Commands,
+            Certificate::Head if text.starts_with(BEGIN) => {
+                return Err("a push certificate has no commands");
+            }
+            Certificate::Commands if text.starts_with(BEGIN) => {
+                self.certificate = Certificate::Signature;
+            }
+            Certificate::Commands => return self.command(text),
+            // Git looks for the last one.
+            Certificate::Signature if text.starts_with(BEGIN) => {
+                return Err("a push certificate has two signatures");
+            }
+            Certificate::Outside | Certificate::Head | Certificate::Signature => {}
+        }
+        Ok(())
+    }
+
+    fn command(&mut self, command: &str) -> Result<(), &'static str> {
+        self.begun = true;
         let mut words = command.splitn(3, ' ');
         let (Some(old), Some(new), Some(name)) = (words.next(), words.next(), words.next()) else {
             return Err("a command is not of the form OLD NEW REF");
@@ -146,16 +211,16 @@ fn pkt_length(digits: &[u8]) -> Option<usize> {
     })
 }
 
-/// A status report that rejects every update with `reason`, as git shows it: `! [remote rejected] x
+/// A status report that rejects every update with what `reason` says of its reference, as git shows it: `! [remote rejected] x
 /// -> x (reason)`, preceded by `message` as `remote:` lines where the client reads a side band.
-pub fn rejection(commands: &Commands, reason: &str, message: &str) -> Vec<u8> {
+pub fn rejection(commands: &Commands, reason: impl Fn(&str) -> String, message: &str) -> Vec<u8> {
     let mut report = Vec::new();
     pkt(&mut report, b"unpack ok\n");
-    let reason: String = reason
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
     for update in &commands.updates {
+        let reason: String = reason(&update.name)
+            .chars()
+            .map(|c| if c.is_control() { ' ' } else { c })
+            .collect();
         // A pkt-line holds 65,516 bytes; reference names come from pkt-lines of that size, so the
         // reason is what is cut.
         let room = 60_000_usize.saturating_sub(update.name.len());
@@ -262,11 +327,62 @@ mod tests {
             section(&[format!("{Z} short refs/heads/x")]),
             section(&[format!("{Z} {A} refs/heads/a b")]),
             section(&["push-cert\0 report-status".to_owned()]),
+            section(&[format!("{Z} {A} refs/a"), "push-cert".to_owned()]),
             section(&[format!("{Z} {A} refs/a"), format!("{Z} {A} refs/b\0 late")]),
         ];
         for bytes in cases {
             assert!(matches!(read(&bytes), Progress::Unreadable(_)), "{bytes:?}");
         }
+    }
+
+    /// A signed push, with these lines for commands and these behind its signature's first.
+    fn signed(commands: &[String], behind: &[&str]) -> Vec<u8> {
+        let mut lines = vec!["push-cert\0 report-status side-band-64k".to_owned()];
+        for line in [
+            "certificate version 0.1",
+            "pusher A <a@b> 1 +0000",
+            "nonce 1-2",
+            "",
+        ] {
+            lines.push(format!("{line}\n"));
+        }
+        lines.extend(commands.iter().map(|line| format!("{line}\n")));
+        lines.push("-----BEGIN PGP SIGNATURE-----\n".to_owned());
+        lines.extend(behind.iter().map(|line| format!("{line}\n")));
+        section(&lines)
+    }
+
+    const END: &[&str] = &["", "abc=", "-----END PGP SIGNATURE-----", "push-cert-end"];
+
+    #[test]
+    fn the_commands_of_a_signed_push_are_read_from_its_certificate() {
+        let commands = [
+            format!("{Z} {A} refs/heads/agent/x"),
+            format!("{A} {Z} refs/heads/main"),
+        ];
+        let Progress::Done(read_commands) = read(&signed(&commands, END)) else {
+            panic!("not read")
+        };
+        let names: Vec<_> = read_commands.updates.iter().map(|one| &one.name).collect();
+        assert_eq!(names, ["refs/heads/agent/x", "refs/heads/main"]);
+        assert!(read_commands.reports_status() && read_commands.side_band());
+
+        let hidden = format!("{Z} {A} refs/heads/main");
+        let twice = ["-----BEGIN PGP SIGNATURE-----", "push-cert-end"];
+        let after = ["push-cert-end", &hidden];
+        for bytes in [
+            signed(&commands, &[]),
+            signed(&commands, &twice),
+            signed(&["not a command".to_owned()], END),
+            signed(&[format!("{Z} {A} refs/heads/x\u{1}")], END),
+        ] {
+            assert!(matches!(read(&bytes), Progress::Unreadable(_)), "{bytes:?}");
+        }
+        // What a server takes behind a certificate is judged with the rest.
+        let Progress::Done(more) = read(&signed(&commands, &after)) else {
+            panic!("not read")
+        };
+        assert_eq!(more.updates.len(), 3);
     }
 
     #[test]
@@ -278,7 +394,8 @@ mod tests {
         let Progress::Done(commands) = read(&bytes) else {
             panic!("not read")
         };
-        let report = String::from_utf8(rejection(&commands, "not\nhere", "text")).unwrap();
+        let report =
+            String::from_utf8(rejection(&commands, |_| "not\nhere".to_owned(), "text")).unwrap();
         assert!(report.contains("ng refs/heads/main not here\n"), "{report}");
         assert!(
             report.contains("ng refs/heads/other not here\n"),

@@ -2,7 +2,7 @@
 
 use crate::path::Slashes;
 use crate::pattern::{Entry, RefGlob};
-use crate::service::SEGMENT;
+use crate::service::{Refs, SEGMENT};
 use crate::source::document::{Field, Problems, Table, did_you_mean};
 
 /// Reads `encoded_slash`.
@@ -80,9 +80,33 @@ pub(super) fn push(table: &mut Table<'_>, problems: &mut Problems) -> Option<Vec
     }))
 }
 
-/// Reads `refs`.
-pub(super) fn refs(table: &mut Table<'_>, problems: &mut Problems) -> Option<Field<Vec<RefGlob>>> {
-    let lines = table.strings("refs", problems)?;
+/// Reads `refs`, `create_refs`, `update_refs` and `delete_refs`, with the place of the first that is
+/// there.
+pub(super) fn refs(table: &mut Table<'_>, problems: &mut Problems) -> Option<Field<Refs>> {
+    let both = globs(table, "refs", problems);
+    let create = globs(table, "create_refs", problems);
+    let update = globs(table, "update_refs", problems);
+    let delete = globs(table, "delete_refs", problems);
+    let first = [&both, &create, &update, &delete]
+        .into_iter()
+        .flatten()
+        .next();
+    let place = first?.place.clone();
+    let list =
+        |field: Option<Field<Vec<RefGlob>>>| field.map_or_else(Vec::new, |field| field.value);
+    Some(Field {
+        value: Refs {
+            both: list(both),
+            create: list(create),
+            update: list(update),
+            delete: list(delete),
+        },
+        place,
+    })
+}
+
+fn globs(table: &mut Table<'_>, key: &str, problems: &mut Problems) -> Option<Field<Vec<RefGlob>>> {
+    let lines = table.strings(key, problems)?;
     refuse_empty(&lines, problems);
     let mut globs = Vec::new();
     for line in &lines.value {

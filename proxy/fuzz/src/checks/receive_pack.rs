@@ -26,7 +26,11 @@ pub(crate) fn check(bytes: &[u8]) {
     if !commands.updates.is_empty() {
         assert_eq!(commands.capabilities, again.capabilities);
     }
-    packets(&rejection(&commands, "not\r\nallowed", "one\ntwo"));
+    packets(&rejection(
+        &commands,
+        |_| "not\r\nallowed".to_owned(),
+        "one\ntwo",
+    ));
 }
 
 fn is_digit(byte: u8) -> bool {

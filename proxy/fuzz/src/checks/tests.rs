@@ -3,12 +3,13 @@ use std::path::Path;
 
 type Check = fn(&[u8]);
 
-const CHECKS: [(&str, Check); 15] = [
+const CHECKS: [(&str, Check); 16] = [
     ("audit", super::audit),
     ("authority", super::authority),
     ("control", super::control),
     ("dns", super::dns),
     ("frames", super::frames),
+    ("graphql", super::graphql),
     ("head", super::head),
     ("hello", super::hello),
     ("path", super::path),
