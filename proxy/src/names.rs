@@ -40,7 +40,7 @@ const MOST_ASKERS: usize = 4096;
 #[derive(Debug)]
 pub struct Refused {
     /// Why.
-    pub refusal: Refusal,
+    pub refusal: Box<Refusal>,
     /// Joins what the client is told and the record.
     pub id: String,
 }
@@ -138,6 +138,7 @@ pub fn look_up(gate: &Gate, client: &Client, name: &str) -> Result<Vec<u16>, Ref
         record.rule.clone_from(&refusal.rule);
         record.reason = Some(refusal.text.clone());
         gate.refused(record);
+        let refusal = Box::new(refusal);
         Refused { refusal, id }
     })
 }
@@ -220,11 +221,11 @@ pub fn answer(gate: &Gate, client: &Client, parts: &Parts) -> Response<ResponseB
     let result = match name.filter(|_| asked) {
         Some(name) => look_up(gate, client, name),
         None => Err(Refused {
-            refusal: Refusal::new(
+            refusal: Box::new(Refusal::new(
                 Code::PathNotAllowed,
                 "the gate answers GET /v1/name?host=NAME and nothing else",
                 "ask for the host that is meant",
-            ),
+            )),
             id: gate.new_id(),
         }),
     };
