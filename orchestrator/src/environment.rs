@@ -14,6 +14,15 @@ use std::path::Path;
 /// where the same files are now, to know which exist. `bundle.pem` holds the system's roots and
 /// the CA, because most of these variables replace the system's roots; `ca.pem` the CA alone.
 pub fn client_families_at(gate: &str, trust_dir: &str, on_host: &Path) -> Vec<(String, String)> {
+    client_families_with(gate, trust_dir, &|name| on_host.join(name).exists())
+}
+
+/// The same where something else than a directory knows which files there will be.
+pub(crate) fn client_families_with(
+    gate: &str,
+    trust_dir: &str,
+    exists: &dyn Fn(&str) -> bool,
+) -> Vec<(String, String)> {
     let bundle = format!("{trust_dir}/bundle.pem");
     let ca = format!("{trust_dir}/ca.pem");
     let mut table: Vec<(&str, String)> = Vec::new();
@@ -53,18 +62,18 @@ pub fn client_families_at(gate: &str, trust_dir: &str, on_host: &Path) -> Vec<(S
     }
     table.push(("DENO_TLS_CA_STORE", "system".to_owned()));
     // Debian's wget reads no CA variable; its own configuration file it does.
-    if on_host.join("wgetrc").exists() {
+    if exists("wgetrc") {
         table.push(("WGETRC", format!("{trust_dir}/wgetrc")));
     }
-    if on_host.join("apt.conf").exists() {
+    if exists("apt.conf") {
         table.push(("APT_CONFIG", format!("{trust_dir}/apt.conf")));
     }
     // Maven 3.9 and later; older ones are given the file by hand.
-    if on_host.join("maven-settings.xml").exists() {
+    if exists("maven-settings.xml") {
         let settings = format!("--global-settings={trust_dir}/maven-settings.xml");
         table.push(("MAVEN_ARGS", settings));
     }
-    if let Some(java) = java(gate, trust_dir, on_host) {
+    if let Some(java) = java(gate, trust_dir, exists) {
         table.push(("JAVA_TOOL_OPTIONS", java));
     }
     // A prompt would wait for ever; an answer from the gate is what the command should see.
@@ -83,7 +92,7 @@ pub fn client_families(gate: &str, trust_dir: &str) -> Vec<(String, String)> {
 }
 
 /// Java reads neither proxy nor CA variables, only properties (Maven and Gradle run on it).
-fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
+fn java(gate: &str, trust_dir: &str, exists: &dyn Fn(&str) -> bool) -> Option<String> {
     let gate = Gate::parse(gate)?;
     let mut options = Vec::new();
     for scheme in ["http", "https"] {
@@ -100,7 +109,7 @@ fn java(gate: &str, trust_dir: &str, on_host: &Path) -> Option<String> {
         options.push("-Djdk.http.auth.tunneling.disabledSchemes=".to_owned());
     }
     options.push("-Dhttp.nonProxyHosts=localhost|127.0.0.1".to_owned());
-    if on_host.join("truststore.p12").exists() {
+    if exists("truststore.p12") {
         options.push(format!(
             "-Djavax.net.ssl.trustStore={trust_dir}/truststore.p12"
         ));

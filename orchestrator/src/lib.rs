@@ -21,6 +21,7 @@ pub mod operator_client;
 pub mod proof;
 pub mod relay;
 pub mod scheduler;
+pub mod sidecar;
 pub mod socket_client;
 pub mod spawn;
 pub mod store;

@@ -3,6 +3,8 @@
 //! The gate names the status file that it goes by; this room reads that file itself and asks the same
 //! judgement, [`policy::boundary`]. So no run starts on the gate's word alone, and none when the gate
 //! saw the proof last and the watcher died since.
+//!
+//! An agent's own container has another wall: no network at all. [`wall`] asks for whichever there has to be.
 
 use std::fs::File;
 use std::io::Read;
@@ -19,6 +21,75 @@ use policy::boundary::{FRESH_MS, Here, Proof, STATUS_BYTES_MAX, judge};
 /// In words, with the remedy: not readable, writable by others than root, or no proof.
 pub fn fresh(path: &Path) -> Result<Proof, String> {
     fresh_by(path, 0)
+}
+
+/// What keeps an agent in, proven here and now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wall {
+    /// There is no interface but loopback and no way out in any other form.
+    NoNetwork,
+    /// The kernel boundary.
+    Boundary(Proof),
+}
+
+/// Nothing keeps an agent in, as far as can be told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NoWall {
+    /// A sentence without an end.
+    pub problem: String,
+    /// What to do about it.
+    pub remedy: String,
+}
+
+/// The wall around this very process: the boundary of a status file, or, without one, that there is no network.
+///
+/// # Errors
+/// [`NoWall`]
+pub fn wall(status: Option<&Path>) -> Result<Wall, NoWall> {
+    match status {
+        Some(path) => fresh(path).map(Wall::Boundary).map_err(|problem| NoWall {
+            problem: format!("the boundary is not proven: {problem}"),
+            remedy: "start the boundary's container first, then the gate, then this one; mount its status here, \
+                     read-only"
+                .to_owned(),
+        }),
+        None => no_network(&std::fs::read_to_string("/proc/net/dev").unwrap_or_default()),
+    }
+}
+
+/// `text` is that of `/proc/net/dev`: two lines of headings, then one for each interface.
+fn no_network(text: &str) -> Result<Wall, NoWall> {
+    let names = text.lines().skip(2).filter_map(|line| line.split_once(':'));
+    let names: Vec<&str> = names.map(|(name, _)| name.trim()).collect();
+    // Those that the kernel makes in every namespace where it has their modules lead nowhere while they are down.
+    let down = |name: &str| {
+        let flags = std::fs::read_to_string(format!("/sys/class/net/{name}/flags"));
+        let flags = flags.unwrap_or_default();
+        let flags = flags.trim().trim_start_matches("0x");
+        u32::from_str_radix(flags, 16).is_ok_and(|flags| flags & 1 == 0)
+    };
+    let made_by_itself = |name: &str| {
+        const THESE: [&str; 7] = [
+            "tunl0", "gre0", "gretap0", "erspan0", "sit0", "ip6tnl0", "ip6gre0",
+        ];
+        (THESE.contains(&name) || ["ip_vti0", "ip6_vti0"].contains(&name)) && down(name)
+    };
+    let others: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| *name != "lo" && !made_by_itself(name))
+        .collect();
+    let problem = match (names.is_empty(), others.is_empty()) {
+        (true, _) => "the kernel does not show which networks it has".to_owned(),
+        (false, true) => return Ok(Wall::NoNetwork),
+        (false, false) => format!("it has a network ({})", others.join(", ")),
+    };
+    Err(NoWall {
+        problem,
+        remedy: "network_mode: none; or, with the boundary's container, network_mode: service:boundary and \
+                 --boundary STATUS"
+            .to_owned(),
+    })
 }
 
 fn fresh_by(path: &Path, owner: u32) -> Result<Proof, String> {
@@ -72,6 +143,23 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
         let owner = std::fs::metadata(&path).unwrap().uid();
         fresh_by(&path, owner)
+    }
+
+    #[test]
+    fn a_namespace_with_nothing_but_loopback_is_a_wall() {
+        let dev = |names: &[&str]| {
+            let lines = names.iter().map(|name| format!("{name:>6}: 0 0 0\n"));
+            format!(
+                "Inter-| Receive\n face |bytes\n{}",
+                lines.collect::<String>()
+            )
+        };
+        assert_eq!(no_network(&dev(&["lo"])), Ok(Wall::NoNetwork));
+        let problem = |names: &[&str]| no_network(&dev(names)).unwrap_err().problem;
+        assert!(problem(&["lo", "eth0"]).contains("(eth0)"));
+        assert!(problem(&["lo", "wlan0", "eth1"]).contains("(wlan0, eth1)"));
+        assert!(no_network("").is_err(), "nothing is shown");
+        assert!(wall(Some(Path::new("/nonexistent/status.json"))).is_err());
     }
 
     #[test]

@@ -113,7 +113,7 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 30] = [
+const GATE_LEAVES: [&[&str]; 32] = [
     &["audit", "checkpoint-export"],
     &["audit", "export"],
     &["audit", "keygen"],
@@ -127,6 +127,7 @@ const GATE_LEAVES: [&[&str]; 30] = [
     &["ca", "status"],
     &["canary"],
     &["check"],
+    &["health"],
     &["hold", "approve"],
     &["hold", "deny"],
     &["hold", "list"],
@@ -143,6 +144,7 @@ const GATE_LEAVES: [&[&str]; 30] = [
     &["secret", "restore"],
     &["secret", "rotate"],
     &["secret", "show-shape"],
+    &["sidecar"],
     &["status"],
 ];
 

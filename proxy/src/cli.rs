@@ -13,6 +13,7 @@ mod output;
 mod policy;
 pub mod run;
 mod secret;
+mod sidecar;
 mod token;
 
 use std::path::PathBuf;
@@ -48,6 +49,10 @@ struct Cli {
 enum Command {
     /// Run the gate in the foreground
     Run(run::RunArgs),
+    /// Run the gate as a container beside agents' containers, and give them what they need
+    Sidecar(sidecar::SidecarArgs),
+    /// Say in one line whether the running gate serves; for a container's health check
+    Health(control::HealthArgs),
     /// Check the configuration and every policy it names; touches nothing
     Check(check::CheckArgs),
     /// Check, show and try policies
@@ -107,6 +112,8 @@ pub fn main() -> ExitCode {
     };
     let exit = match cli.command {
         Command::Run(args) => run::run(&args),
+        Command::Sidecar(args) => sidecar::sidecar(&args),
+        Command::Health(args) => control::health(&args),
         Command::Check(args) => check::check(&args),
         Command::Policy(command) => policy::policy(&command),
         Command::Status(args) => control::status(&args),

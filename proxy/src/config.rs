@@ -72,6 +72,8 @@ pub struct Config {
 pub struct Listen {
     /// A loopback address, where a client's uid is who it is.
     pub tcp: Option<SocketAddr>,
+    /// Unix sockets, where a client's uid is who it is: for agents in containers that have no network.
+    pub unix: Vec<PathBuf>,
     /// Addresses where the token that a client shows is who it is.
     pub token: Vec<SocketAddr>,
     /// Loopback addresses to which the boundary redirects agents' connections.

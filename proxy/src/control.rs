@@ -59,7 +59,8 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Connections of uids that are not listed, which are told so and nothing else.
 const STRANGERS: usize = 16;
-/// Binds the control socket. Anybody may connect; who may do what is decided by uid.
+
+/// Binds the control socket, or one for agents. Anybody may connect; who may do what is decided by uid.
 ///
 /// # Errors
 /// What the system said.

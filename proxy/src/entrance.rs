@@ -1,4 +1,4 @@
-//! The ways in: a loopback TCP port, where the kernel is asked whose socket it is, and one unix
+//! The ways in: a loopback TCP port and unix sockets, where the kernel is asked whose socket it is, and one unix
 //! socket per run, whose peer must be of the run's uid range. A client that the kernel does not
 //! vouch for is answered once and closed; agents on other machines come in by [`token`].
 
@@ -42,6 +42,20 @@ pub async fn tcp(gate: Arc<Gate>, listener: TcpListener) {
                 let owner = stream.local_addr().map_err(identify::IdentifyError::Kernel);
                 let owner = owner.and_then(|local| identify::tcp_peer(peer, local));
                 tokio::spawn(async move { tcp_client(gate, stream, owner).await });
+            }
+            Err(error) if is_dead(&error) => return gone(&error),
+            Err(error) => pause(&error).await,
+        }
+    }
+}
+
+/// Accepts on a unix socket for agents that are known by their uid, until the task is dropped.
+pub async fn unix(gate: Arc<Gate>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => {
+                let gate = Arc::clone(&gate);
+                tokio::spawn(async move { unix_client(gate, stream).await });
             }
             Err(error) if is_dead(&error) => return gone(&error),
             Err(error) => pause(&error).await,
@@ -128,6 +142,20 @@ async fn tcp_client(
         tracing::debug!(%error, "a client was gone before it was served");
         return;
     }
+    match identity(&gate, owner) {
+        Ok((grant, uid)) => {
+            let client = Arc::new(Client::of_uid(grant, uid));
+            admitted(gate, client, stream, None).await;
+        }
+        Err((uid, reason)) => {
+            let line = unknown(&gate, Entrance::Uid, uid, &reason);
+            turn_away(&gate, &mut stream, line).await;
+        }
+    }
+}
+
+async fn unix_client(gate: Arc<Gate>, mut stream: UnixStream) {
+    let owner = identify::unix_peer(&stream);
     match identity(&gate, owner) {
         Ok((grant, uid)) => {
             let client = Arc::new(Client::of_uid(grant, uid));

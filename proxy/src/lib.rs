@@ -50,6 +50,7 @@ pub mod refusal;
 pub mod resolver;
 pub mod runs;
 pub mod scrub;
+pub mod share;
 pub mod store;
 pub mod strip;
 pub mod token;

@@ -28,6 +28,7 @@ mod provisioning;
 mod redirected;
 mod runs;
 mod secrets;
+mod sidecar;
 mod soak;
 mod tokens;
 mod unproven;

@@ -11,6 +11,7 @@ pub mod canary;
 pub mod clients;
 pub mod command;
 pub mod control;
+pub mod engine;
 pub mod gate;
 pub mod host;
 pub mod instance;

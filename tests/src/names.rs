@@ -21,6 +21,13 @@ pub struct Names {
 impl Names {
     /// Serves 127.0.0.1:53 of `netns` and makes it that namespace's resolver.
     pub fn serve(netns: &Netns) -> Self {
+        let names = Self::serve_at(netns, Ipv4Addr::LOCALHOST);
+        netns.set_resolver(Ipv4Addr::LOCALHOST.into());
+        names
+    }
+
+    /// Serves port 53 of an address that `netns` has.
+    pub fn serve_at(netns: &Netns, at: Ipv4Addr) -> Self {
         let names = Self {
             table: Arc::default(),
             questions: Arc::default(),
@@ -30,7 +37,7 @@ impl Names {
         let stop = Arc::clone(&names.stop);
         let (ready, is_ready) = mpsc::channel();
         netns.run(move || {
-            let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).expect("port 53 is free");
+            let socket = UdpSocket::bind((at, 53)).expect("port 53 is free");
             let tick = Some(Duration::from_millis(100));
             socket
                 .set_read_timeout(tick)
@@ -55,7 +62,6 @@ impl Names {
             }
         });
         is_ready.recv().expect("the resolver starts");
-        netns.set_resolver(Ipv4Addr::LOCALHOST.into());
         names
     }
 

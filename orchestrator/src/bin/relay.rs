@@ -1,18 +1,21 @@
-//! `portcullis-relay`: the first process of a run container. See the `relay` module.
+//! `portcullis-relay`: the first process of a run container, and of somebody's own. See the `relay` and `sidecar` modules.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use nix::sys::signal::{Signal, kill};
 use orchestrator::relay::{self, Control, Ended, Spec};
+use orchestrator::sidecar::{self, Place};
 
 const USAGE: &str = "\
 Carries loopback connections to the gate's unix socket and runs a command beside that
 
 Usage: portcullis-relay [--gate SOCKET] [--listen IP:PORT] [--direct] (-- COMMAND… | --control-fd N)
+       portcullis-relay sidecar [--share DIR] [--boundary STATUS] (-- COMMAND… | --check)
+       portcullis-relay environment [--share DIR] [--write DIR]
 
   --gate SOCKET      the run's socket [default: /run/portcullis/gate.sock]
   --listen IP:PORT   where clients connect [default: 127.0.0.1:3128]
@@ -21,12 +24,31 @@ Usage: portcullis-relay [--gate SOCKET] [--listen IP:PORT] [--direct] (-- COMMAN
                      needs a network namespace of its own and may bind ports 53, 80 and 443
   --control-fd N     take the command from the engine over this descriptor
 
-Example:
-  portcullis-relay --gate /run/portcullis/gate.sock -- curl https://example.com/";
+sidecar: the entrypoint of somebody's own agent container. Refuses to start where the gate would be worth nothing (root,
+capabilities, the host's network, a container engine's socket, no wall), else runs the command behind the gate.
+  --share DIR        the gate's volume [default: /portcullis]
+  --boundary STATUS  the container shares a network namespace that the boundary guards, by this status file;
+                     without it the container may have no network at all
+  --check            only look: exit status 0 when a command would be started, 125 when not
+
+environment: prints NAME=VALUE lines for programs that see the gate's volume at --share; with --write, puts that and the
+files of apt, git, wget and Maven into DIR
+
+Examples:
+  portcullis-relay --gate /run/portcullis/gate.sock -- curl https://example.com/
+  portcullis-relay sidecar -- claude -p 'Say hello'
+
+Exit status: the command's; 125 when it is not started, 126 and 127 as a shell says them, 2 for wrong usage";
 
 fn main() -> ExitCode {
-    let arguments = match Arguments::parse(std::env::args().skip(1)) {
-        Ok(Some(arguments)) => arguments,
+    let mut words = std::env::args().skip(1).peekable();
+    let done = match words.peek().map(String::as_str) {
+        Some("sidecar") => Sidecar::parse(words.skip(1)).map(|it| it.map(Sidecar::run)),
+        Some("environment") => Written::parse(words.skip(1)).map(|it| it.map(Written::run)),
+        _ => Arguments::parse(words).map(|it| it.map(run)),
+    };
+    let done = match done {
+        Ok(Some(done)) => done,
         Ok(None) => {
             say(USAGE);
             return ExitCode::SUCCESS;
@@ -36,7 +58,7 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
-    match run(arguments) {
+    match done {
         Ok(ended) => ExitCode::from(u8::try_from(ended.code()).unwrap_or(1)),
         Err((code, problem)) => {
             say(&format!("portcullis-relay: {problem}"));
@@ -94,7 +116,162 @@ impl Arguments {
     }
 }
 
+/// `sidecar`
+struct Sidecar {
+    place: Place,
+    check: bool,
+    command: Vec<String>,
+}
+
+impl Sidecar {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut this = Self {
+            place: Place {
+                share: PathBuf::from(sidecar::SHARE),
+                boundary: None,
+            },
+            check: false,
+            command: Vec::new(),
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--share" => this.place.share = absolute(value()?)?,
+                "--boundary" => this.place.boundary = Some(absolute(value()?)?),
+                "--check" => this.check = true,
+                "--help" | "-h" => return Ok(None),
+                "--" => {
+                    this.command = words.collect();
+                    break;
+                }
+                other => return Err(format!("unknown argument {other}")),
+            }
+        }
+        if this.command.is_empty() != this.check {
+            let problem = "give either a command after -- or --check; an entrypoint in a compose file \
+                           takes the place of the image's, so its command has to be written out";
+            return Err(problem.to_owned());
+        }
+        Ok(Some(this))
+    }
+
+    fn run(self) -> Result<Ended, (u8, String)> {
+        let refusals = self.place.refusals();
+        if !refusals.is_empty() {
+            let mut text = "this agent is not started:".to_owned();
+            for refusal in refusals {
+                text.push_str(&format!(
+                    "\n- {}\n  hint: {}",
+                    refusal.problem, refusal.remedy
+                ));
+            }
+            return Err((125, text));
+        }
+        if self.check {
+            say("portcullis-relay: an agent may start here");
+            return Ok(Ended::Code(0));
+        }
+        // Whatever file it executes, it stays who it is.
+        nix::sys::prctl::set_no_new_privs()
+            .map_err(|error| (125, format!("cannot give up new privileges: {error}")))?;
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]);
+        command.envs(
+            self.place
+                .variables(|name| std::env::var_os(name).is_some()),
+        );
+        if self.place.boundary.is_some() {
+            // The gate listens on this namespace's own loopback: there is nothing to carry.
+            return Err(become_it(&mut command));
+        }
+        let warning = sidecar::resolver_warning(Path::new("/etc/resolv.conf"));
+        if let Some(warning) = warning {
+            say(&format!("portcullis-relay: warning: {warning}"));
+        }
+        let arguments = Arguments {
+            gate: self.place.gate(),
+            listen: SocketAddr::from(([127, 0, 0, 1], 3128)),
+            control: None,
+            direct: true,
+            command: Vec::new(),
+        };
+        run_command(arguments, Some(command))
+    }
+}
+
+/// Replaces this process; returns only when that failed.
+fn become_it(command: &mut Command) -> (u8, String) {
+    use std::os::unix::process::CommandExt;
+    let name = command.get_program().to_string_lossy().into_owned();
+    let error = command.exec();
+    let missing = error.kind() == std::io::ErrorKind::NotFound;
+    (
+        if missing { 127 } else { 126 },
+        format!("cannot run {name}: {error}"),
+    )
+}
+
+/// `environment`
+struct Written {
+    share: PathBuf,
+    directory: Option<PathBuf>,
+}
+
+impl Written {
+    fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
+        let mut this = Self {
+            share: PathBuf::from(sidecar::SHARE),
+            directory: None,
+        };
+        while let Some(word) = words.next() {
+            let mut value = || words.next().ok_or(format!("{word} needs a value"));
+            match word.as_str() {
+                "--share" => this.share = absolute(value()?)?,
+                "--write" => this.directory = Some(PathBuf::from(value()?)),
+                "--help" | "-h" => return Ok(None),
+                other => return Err(format!("unknown argument {other}")),
+            }
+        }
+        Ok(Some(this))
+    }
+
+    fn run(self) -> Result<Ended, (u8, String)> {
+        let files = sidecar::files(&self.share.to_string_lossy());
+        match &self.directory {
+            Some(directory) => {
+                for (name, text) in files {
+                    let path = directory.join(name);
+                    std::fs::write(&path, text).map_err(|error| {
+                        (1, format!("cannot write {}: {error}", path.display()))
+                    })?;
+                }
+            }
+            None => {
+                let (_, env) = files
+                    .into_iter()
+                    .find(|(name, _)| *name == "env")
+                    .unwrap_or_default();
+                print(&env);
+            }
+        }
+        Ok(Ended::Code(0))
+    }
+}
+
+fn absolute(text: String) -> Result<PathBuf, String> {
+    let path = PathBuf::from(&text);
+    match path.is_absolute() {
+        true => Ok(path),
+        false => Err(format!("{text} is not an absolute path")),
+    }
+}
+
 fn run(arguments: Arguments) -> Result<Ended, (u8, String)> {
+    run_command(arguments, None)
+}
+
+/// `given` takes the place of the command in `arguments`.
+fn run_command(arguments: Arguments, given: Option<Command>) -> Result<Ended, (u8, String)> {
     let failed = |what: &str, error: &dyn std::fmt::Display| (125, format!("{what}: {error}"));
     relay::block_signals().map_err(|error| failed("cannot block signals", &error))?;
     // Nobody inside may look into this process: its memory and descriptors are not the command's.
@@ -120,13 +297,14 @@ fn run(arguments: Arguments) -> Result<Ended, (u8, String)> {
             .serve(&arguments.gate)
             .map_err(|error| failed("cannot serve names", &error))?;
     }
-    let mut command = match &mut control {
-        Some(control) => {
+    let mut command = match (&mut control, given) {
+        (None, Some(command)) => command,
+        (Some(control), _) => {
             let spec =
                 Spec::read(&mut control.0).map_err(|error| failed("no command to run", &error))?;
             described(&spec)
         }
-        None => {
+        (None, None) => {
             let mut command = Command::new(&arguments.command[0]);
             command.args(&arguments.command[1..]);
             command
@@ -175,6 +353,11 @@ fn forward_orders(mut orders: UnixStream, command: nix::unistd::Pid) {
         }
     }
     let _gone = kill(command, Signal::SIGKILL);
+}
+
+#[allow(clippy::print_stdout, reason = "what `environment` was asked for")]
+fn print(text: &str) {
+    print!("{text}");
 }
 
 #[allow(clippy::print_stderr, reason = "the relay's only voice")]

@@ -1,4 +1,4 @@
-//! `status`, `reload`, `runs`: asking the running gate.
+//! `status`, `health`, `reload`, `runs`: asking the running gate.
 
 use std::path::PathBuf;
 
@@ -19,6 +19,12 @@ pub(super) struct StatusArgs {
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct HealthArgs {
+    #[command(flatten)]
+    gate: GateArg,
 }
 
 #[derive(Debug, Args)]
@@ -66,6 +72,28 @@ pub(super) fn status(args: &StatusArgs) -> Exit {
     } else {
         Exit::No
     }
+}
+
+/// 0 when a permitted request would pass, 1 when not; containers' health checks know no other answer.
+pub(super) fn health(args: &HealthArgs) -> Exit {
+    let asked =
+        ask(&args.gate, Method::GET, "/v1/status").and_then(|(code, body)| parse(code, &body));
+    let Ok(status) = asked else {
+        return Exit::No;
+    };
+    if status["ready"] == Value::Bool(true) {
+        say("ready");
+        return Exit::Yes;
+    }
+    let mut reasons = Vec::new();
+    for part in ["boundary", "audit", "descriptors"] {
+        if status[part]["ok"] != Value::Bool(true) {
+            let problem = status[part]["problem"].as_str().unwrap_or("not ok");
+            reasons.push(format!("{part}: {problem}"));
+        }
+    }
+    say(&format!("not ready: {}", reasons.join("; ")));
+    Exit::No
 }
 
 /// 0 when everything was taken up, 1 when something is broken and stays as it was.

@@ -6,7 +6,7 @@
 mod ready;
 mod tasks;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -28,6 +28,7 @@ use crate::gate::{Gate, Parts};
 use crate::harden::{self, Hardened, VisibleUids};
 use crate::policies::Policies;
 use crate::runs::{NewListener, Runs, RunsSettings};
+use crate::share::Share;
 use crate::store::{Foreign, ProofError};
 
 /// Listeners on their way to the entrance.
@@ -51,6 +52,24 @@ pub(super) struct RunArgs {
     /// Written with the process id once the gate listens
     #[arg(long, value_name = "FILE")]
     ready_file: Option<PathBuf>,
+    /// How the operators' log on stderr is written
+    #[arg(long, value_enum, default_value = "text")]
+    log: LogForm,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum LogForm {
+    /// A line of words
+    Text,
+    /// One JSON object a line
+    Json,
+}
+
+impl RunArgs {
+    /// The configuration file.
+    pub(super) fn config(&self) -> &Path {
+        &self.config.config
+    }
 }
 
 /// Why the gate did not start.
@@ -93,7 +112,12 @@ enum StartError {
 }
 
 pub(super) fn run(args: &RunArgs) -> Exit {
-    match start(args) {
+    run_sharing(args, None)
+}
+
+/// The same, with a directory for agents that is kept as it should be.
+pub(super) fn run_sharing(args: &RunArgs, share: Option<Share>) -> Exit {
+    match start(args, share) {
         Ok(()) => Exit::Yes,
         Err(problem) => {
             tell(&format!(
@@ -105,7 +129,7 @@ pub(super) fn run(args: &RunArgs) -> Exit {
     }
 }
 
-fn start(args: &RunArgs) -> Result<(), StartError> {
+fn start(args: &RunArgs, share: Option<Share>) -> Result<(), StartError> {
     let config = Arc::new(Config::load(&args.config.config)?);
     let policies = Arc::new(Policies::load(Arc::clone(&config))?);
     let foreign = config.store.as_ref().map(StoreConfig::collect_foreign);
@@ -115,7 +139,7 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
     let visible = VisibleUids::read().map_err(StartError::Uids)?;
     config.check_uids(hardened.uid, &visible)?;
     policies.check_trust()?;
-    log_to_stderr();
+    log_to_stderr(args.log);
 
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let workers = Workers::of(&mut runtime);
@@ -128,20 +152,23 @@ fn start(args: &RunArgs) -> Result<(), StartError> {
     let served = runtime.block_on(async {
         let (custody, listeners) =
             assemble(&config, policies, hardened, visible, foreign, workers)?;
-        serve(custody, listeners, args).await
+        serve(custody, listeners, args, share).await
     });
     runtime.shutdown_timeout(std::time::Duration::from_secs(1));
     served
 }
 
 /// Operators' log. The level may be set with RUST_LOG; what is allowed may not.
-fn log_to_stderr() {
+fn log_to_stderr(form: LogForm) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(false)
-        .init();
+        .with_ansi(false);
+    match form {
+        LogForm::Text => log.init(),
+        LogForm::Json => log.json().flatten_event(true).init(),
+    }
 }
 
 /// Reads the secrets and opens the log, as the service user.
@@ -261,6 +288,7 @@ async fn serve(
     custody: Arc<Custody>,
     listeners: mpsc::Receiver<NewListener>,
     args: &RunArgs,
+    share: Option<Share>,
 ) -> Result<(), StartError> {
     let config = Arc::clone(&custody.config);
     let gate = Arc::new(Gate::new(Parts {
@@ -279,7 +307,7 @@ async fn serve(
             .await
             .map_err(|(at, source)| StartError::Listen {
                 what: "listen on",
-                at: at.to_string(),
+                at,
                 source,
             })?,
     };
@@ -309,6 +337,9 @@ async fn serve(
         metrics,
         listeners,
     );
+    if let Some(share) = share {
+        tasks.add(crate::share::keep(share, Arc::clone(&config)));
+    }
 
     custody.audit.event(&format!(
         "gate started, version {}",

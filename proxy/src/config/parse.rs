@@ -11,7 +11,8 @@ use nix::unistd::User;
 
 use super::document::{At, Problems as Found, Section};
 use super::{
-    AuditConfig, Config, ConfigError, Control, Limits, MetricsConfig, Peer, Problems, Profile,
+    AuditConfig, Config, ConfigError, Control, Limits, Listen, MetricsConfig, Peer, Problems,
+    Profile, SecretSource,
 };
 use crate::boundary::Source;
 
@@ -64,6 +65,37 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
     let store = store::store(&mut root);
     let credentials = credentials::credentials(&mut root, store.as_ref());
     let limits = Limits::read(root.section("limits"));
+    let control_socket = control.as_ref().map(|control| control.socket.as_path());
+    let mut private: Vec<(&str, &Path)> = vec![];
+    private.extend(control_socket.map(|path| ("control.socket", path)));
+    private.extend(
+        runs_directory
+            .iter()
+            .map(|path| ("runs.directory", path.as_path())),
+    );
+    private.extend(
+        ca_directory
+            .iter()
+            .map(|path| ("ca.directory", path.as_path())),
+    );
+    private.extend(
+        audit_directory
+            .iter()
+            .map(|path| ("audit.directory", path.as_path())),
+    );
+    private.extend(
+        credentials
+            .values()
+            .filter_map(|credential| match &credential.source {
+                SecretSource::File(path) => Some(("credential.file", path.as_path())),
+                SecretSource::Descriptor(_) | SecretSource::Entry(_) => None,
+            }),
+    );
+    if let Some(Ok(store)) = &store {
+        private.push(("store.directory", &store.directory));
+        private.push(("store.key", &store.key));
+    }
+    keep_apart(&root, listen.as_ref(), &private);
     root.close();
 
     let problems = found.into_sorted();
@@ -96,6 +128,29 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
             })
         }
         (..) => Err(ConfigError::Invalid(Problems(problems))),
+    }
+}
+
+/// A directory that agents are given for the gate's socket holds nothing else of the gate's: whoever mounts it would have
+/// that too.
+fn keep_apart(root: &Section<'_, '_>, listen: Option<&Listen>, private: &[(&str, &Path)]) {
+    let agents = listen.iter().flat_map(|listen| &listen.unix);
+    for directory in agents.filter_map(|socket| socket.parent()) {
+        for (key, path) in private
+            .iter()
+            .filter(|(_, path)| path.starts_with(directory))
+        {
+            root.problem(
+                root.at(),
+                key,
+                format!(
+                    "{} lies in {}, which listen.unix gives to agents",
+                    path.display(),
+                    directory.display()
+                ),
+                "put it where no agent looks: agents mount the directory of their socket",
+            );
+        }
     }
 }
 

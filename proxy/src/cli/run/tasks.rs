@@ -64,6 +64,7 @@ impl Signals {
 #[derive(Debug, Default)]
 pub(super) struct Entrances {
     tcp: Option<TcpListener>,
+    unix: Vec<UnixListener>,
     token: Vec<TcpListener>,
     redirected: Vec<TcpListener>,
     resolver: Vec<Sockets>,
@@ -71,11 +72,16 @@ pub(super) struct Entrances {
 
 impl Entrances {
     /// Binds all of it; the error names the address that could not be had.
-    pub(super) async fn bind(listen: &Listen) -> Result<Self, (SocketAddr, std::io::Error)> {
-        let named = |at| move |error| (at, error);
+    pub(super) async fn bind(listen: &Listen) -> Result<Self, (String, std::io::Error)> {
+        let named = |at: SocketAddr| move |error| (at.to_string(), error);
         let mut this = Self::default();
         if let Some(at) = listen.tcp {
             this.tcp = Some(TcpListener::bind(at).await.map_err(named(at))?);
+        }
+        for path in &listen.unix {
+            let listener =
+                control::bind(path).map_err(|error| (path.display().to_string(), error))?;
+            this.unix.push(listener);
         }
         for at in &listen.token {
             let listener = TcpListener::bind(at).await.map_err(named(*at))?;
@@ -118,6 +124,9 @@ impl Tasks {
         if let Some(tcp) = entrances.tcp {
             running.spawn(entrance::tcp(Arc::clone(&gate), tcp));
         }
+        for listener in entrances.unix {
+            running.spawn(entrance::unix(Arc::clone(&gate), listener));
+        }
         let guesses = Arc::<Guesses>::default();
         for listener in entrances.token {
             let guesses = Arc::clone(&guesses);
@@ -137,6 +146,11 @@ impl Tasks {
         }
         running.spawn(control::serve(control, custody, gate, stopping));
         Self { running, stop }
+    }
+
+    /// One more that runs as long.
+    pub(super) fn add(&mut self, task: impl Future<Output = ()> + Send + 'static) {
+        self.running.spawn(task);
     }
 
     /// Returns when one of them has ended, as a panic or a socket that no longer accepts makes it do:

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use policy::grant::TokenDigest;
 
@@ -22,8 +23,18 @@ pub(super) fn listen(
             "write token = [\"10.20.0.1:3128\"], or remove it",
         );
     }
+    if section.is_empty_list("unix") {
+        section.problem(
+            section.at(),
+            "unix",
+            "names no socket",
+            "write unix = [\"/portcullis/gate.sock\"], or remove it",
+        );
+    }
     let token = addresses(&mut section, "token", reachable);
-    let tcp = match by_token {
+    let by_unix = section.has("unix");
+    let unix = sockets(&mut section);
+    let tcp = match by_token || by_unix {
         true => section.string("tcp"),
         false => section.required_string("tcp", "\"127.0.0.1:3128\""),
     };
@@ -55,12 +66,12 @@ pub(super) fn listen(
             None => {}
         }
     }
-    let asks_for_uids = !(without_tcp && redirected.is_empty() && resolver.is_empty());
+    let asks_for_uids = !(without_tcp && redirected.is_empty() && resolver.is_empty() && !by_unix);
     if asks_for_uids && !by_uid {
         section.problem(
             section.at(),
             "identity",
-            "is missing: everybody on tcp, redirected and resolver would be refused",
+            "is missing: everybody on tcp, unix, redirected and resolver would be refused",
             "add [[listen.identity]] with uid, agent, company and profile, or remove what only users can use",
         );
     }
@@ -75,13 +86,14 @@ pub(super) fn listen(
     section.close();
     Some(Listen {
         tcp,
+        unix,
         token,
         redirected,
         resolver,
         identities,
         tokens,
     })
-    .filter(|listen| listen.tcp.is_some() || !listen.token.is_empty())
+    .filter(|listen| listen.tcp.is_some() || !listen.token.is_empty() || !listen.unix.is_empty())
 }
 
 enum Known {
@@ -224,6 +236,50 @@ fn addresses(
     }
     addresses
 }
+
+/// `unix`: absolute paths, each once.
+fn sockets(section: &mut Section<'_, '_>) -> Vec<PathBuf> {
+    let mut sockets: Vec<PathBuf> = Vec::new();
+    for text in section
+        .strings("unix")
+        .map(|list| list.value)
+        .unwrap_or_default()
+    {
+        let path = PathBuf::from(&text.value);
+        let plain = path.is_absolute()
+            && path.file_name().is_some()
+            && path
+                .components()
+                .all(|part| !matches!(part, std::path::Component::ParentDir));
+        let (problem, hint) = if !plain {
+            (
+                format!("{} is not an absolute path of a socket", text.value),
+                "write \"/portcullis/gate.sock\"",
+            )
+        } else if text.value.len() > LONGEST_SOCKET {
+            (
+                format!(
+                    "{} is longer than the {LONGEST_SOCKET} bytes that the kernel takes",
+                    text.value
+                ),
+                "put it into a directory with a shorter name",
+            )
+        } else if sockets.contains(&path) {
+            (
+                format!("{} is listed twice", text.value),
+                "keep one of them",
+            )
+        } else {
+            sockets.push(path);
+            continue;
+        };
+        section.problem(text.at, "unix", problem, hint);
+    }
+    sockets
+}
+
+/// `sun_path` less its end.
+const LONGEST_SOCKET: usize = 107;
 
 fn identity_uid(section: &Section<'_, '_>, number: &At<u64>) -> Option<u32> {
     let problem = match u32::try_from(number.value) {

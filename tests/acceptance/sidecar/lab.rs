@@ -1,0 +1,238 @@
+//! An engine, a model's API beyond it, and projects made of the shipped files.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tests::canary::Canary;
+use tests::command::{Finished, Program};
+use tests::engine::{Engine, RESOLVER};
+use tests::names::Names;
+use tests::pki::Pki;
+use tests::upstream::Stand;
+use tests::{binaries, host, wait};
+
+/// The one host that the shipped policy opens.
+pub(super) const MODEL: &str = "api.anthropic.com";
+/// A host that records who sends it anything.
+pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+
+/// What all projects of a test run share.
+pub(super) struct Lab {
+    pub(super) engine: Engine,
+    _names: Names,
+    pub(super) pki: Pki,
+    pub(super) credential: Canary,
+    _model: Stand,
+    _directory: tempfile::TempDir,
+}
+
+impl Lab {
+    pub(super) fn shared() -> Arc<Self> {
+        static LAB: Mutex<Weak<Lab>> = Mutex::new(Weak::new());
+        let mut lab = LAB.lock().unwrap_or_else(PoisonError::into_inner);
+        lab.upgrade().unwrap_or_else(|| {
+            let made = Arc::new(Self::make());
+            *lab = Arc::downgrade(&made);
+            made
+        })
+    }
+
+    fn make() -> Self {
+        let engine = Engine::start();
+        let directory = host::scratch();
+        let resolver: Ipv4Addr = RESOLVER.parse().unwrap();
+        let model = Ipv4Addr::new(93, 184, 215, 10);
+        for address in [resolver, model, PEER] {
+            engine.netns.add_address(address.into());
+        }
+        let names = Names::serve_at(&engine.netns, resolver);
+        names.set(MODEL, model);
+        let (pki, _) = Pki::make(&directory.path().join("pki"), &[MODEL.to_owned()]).unwrap();
+        let credential = Canary::plain();
+        let words = ["model", "--http2", "--credential", &credential.secret].map(String::from);
+        let at = SocketAddr::new(model.into(), 443);
+        let place = directory.path().join("model");
+        let model = Stand::start(&engine.netns, &place, &pki, at, &words);
+        Self {
+            engine,
+            _names: names,
+            pki,
+            credential,
+            _model: model,
+            _directory: directory,
+        }
+    }
+
+    /// Packets to [`PEER`] so far, of any protocol, as the machine at the other end of the bridge saw them. Counts from the
+    /// first call on.
+    pub(super) fn packets_to_peer(&self) -> u64 {
+        let list = || {
+            Program::new("nft")
+                .args(["-j", "list", "counter", "inet", "peer", "heard"])
+                .in_netns(&self.engine.netns)
+                .run()
+        };
+        if !list().status.success() {
+            self.engine.netns.nft(&format!(
+                "table inet peer {{
+                    counter heard {{ }}
+                    chain in {{
+                        type filter hook prerouting priority -300; policy accept;
+                        iifname != \"lo\" ip daddr {PEER} counter name heard
+                    }}
+                }}"
+            ));
+        }
+        let listed: serde_json::Value = serde_json::from_str(&list().ok().stdout).unwrap();
+        let objects = listed["nftables"].as_array().unwrap();
+        objects
+            .iter()
+            .find_map(|object| object["counter"]["packets"].as_u64())
+            .unwrap()
+    }
+}
+
+/// A person's directory with the shipped files, and what runs by them.
+pub(super) struct Project {
+    pub(super) lab: Arc<Lab>,
+    name: String,
+    file: &'static str,
+    directory: tempfile::TempDir,
+}
+
+impl Project {
+    /// Nothing runs yet. `command` is the agent's.
+    pub(super) fn new(file: &'static str) -> Self {
+        let lab = Lab::shared();
+        let directory = host::scratch();
+        let shipped = binaries::repository().join("provisioning/sidecar");
+        for name in [
+            "compose.yaml",
+            "compose.shared.yaml",
+            "proxy.toml",
+            "proxy.shared.toml",
+            "boundary.toml",
+        ] {
+            fs::copy(shipped.join(name), directory.path().join(name)).unwrap();
+        }
+        host::directory(&directory.path().join("secrets"), 0, 0o755);
+        host::directory(&directory.path().join("policies"), 0, 0o755);
+        let ca = fs::read_to_string(lab.pki.ca()).unwrap();
+        host::file(&directory.path().join("policies/ca.pem"), &ca, 0, 0o644);
+        let secret = format!("{}\n", lab.credential.secret);
+        host::file(
+            &directory.path().join("secrets/anthropic"),
+            &secret,
+            1900,
+            0o400,
+        );
+        let name = directory.path().file_name().unwrap().to_string_lossy();
+        let name = name.to_lowercase().replace(['.', '-'], "");
+        let project = Self {
+            lab,
+            name,
+            file,
+            directory,
+        };
+        project.write_policy("");
+        project
+    }
+
+    /// The shipped policy, with the stand-in's authority and `more`.
+    pub(super) fn write_policy(&self, more: &str) {
+        let shipped = binaries::repository().join("provisioning/sidecar/policies/default.toml");
+        let policy = fs::read_to_string(shipped).unwrap();
+        let allow = "allow = [\"* /**\"]";
+        assert!(policy.contains(allow), "{policy}");
+        let ours = format!("{allow}\nca_file = \"/etc/portcullis/policies/ca.pem\"");
+        let policy = policy.replace(allow, &ours) + more;
+        host::file(&self.path("policies/default.toml"), &policy, 0, 0o644);
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    pub(super) fn compose(&self, words: &[&str]) -> Program {
+        let base = ["--project-name", &self.name, "--file", self.file];
+        let compose = self.lab.engine.compose(self.directory.path(), base);
+        compose.env("AGENT_IMAGE", "agent").args(words)
+    }
+
+    /// Starts everything and waits until the gate is healthy.
+    pub(super) fn up(&self) {
+        let up = self.compose(&["up", "--detach"]).run();
+        if !up.status.success() {
+            let logs = self.compose(&["logs", "--no-color"]).run();
+            panic!("{}\n{}", up.shown(), logs.stdout);
+        }
+        self.until_healthy("gate");
+    }
+
+    pub(super) fn until_healthy(&self, service: &str) {
+        wait::until_within(Duration::from_secs(90), "a healthy container", || {
+            let health = self.inspect(service, "{{.State.Health.Status}}");
+            (health == "healthy").then_some(())
+        });
+    }
+
+    /// A container's name.
+    pub(super) fn container(&self, service: &str) -> String {
+        format!("{}_{service}_1", self.name)
+    }
+
+    /// A volume's name.
+    pub(super) fn volume(&self, volume: &str) -> String {
+        format!("{}_{volume}", self.name)
+    }
+
+    pub(super) fn inspect(&self, service: &str, format: &str) -> String {
+        let inspected = self.lab.engine.inspect(&self.container(service), format);
+        inspected.stdout.trim().to_owned()
+    }
+
+    /// A command in a new container of the agent's service, by its entrypoint.
+    pub(super) fn agent(&self, words: &[&str]) -> Finished {
+        let run = self.compose(&["run", "--rm", "-T", "agent"]);
+        run.args(words).run()
+    }
+
+    /// A command in a container that runs.
+    pub(super) fn exec(&self, service: &str, words: &[&str]) -> Program {
+        let container = self.container(service);
+        self.lab.engine.docker(["exec", &container]).args(words)
+    }
+
+    pub(super) fn docker(&self, words: &[&str]) -> Program {
+        self.lab.engine.docker(words)
+    }
+}
+
+impl Drop for Project {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            show(
+                &self
+                    .compose(&["logs", "--no-color", "--tail", "40"])
+                    .run()
+                    .stdout,
+            );
+        }
+        self.compose(&["down", "--volumes", "--timeout", "1"]).run();
+    }
+}
+
+#[allow(
+    clippy::print_stderr,
+    reason = "a failing test shows what the containers had to say"
+)]
+fn show(logs: &str) {
+    eprintln!("--- the containers' logs ---\n{logs}");
+}
