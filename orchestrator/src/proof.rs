@@ -47,13 +47,37 @@ pub struct NoWall {
 /// [`NoWall`]
 pub fn wall(status: Option<&Path>) -> Result<Wall, NoWall> {
     match status {
-        Some(path) => fresh(path).map(Wall::Boundary).map_err(|problem| NoWall {
+        Some(path) => {
+            let proven = fresh(path).and_then(|proof| refused_here().map(|()| proof));
+            proven.map(Wall::Boundary)
+        }
+        .map_err(|problem| NoWall {
             problem: format!("the boundary is not proven: {problem}"),
             remedy: "start the boundary's container first, then the gate, then this one; mount its status here, \
                      read-only"
                 .to_owned(),
         }),
         None => no_network(&std::fs::read_to_string("/proc/net/dev").unwrap_or_default()),
+    }
+}
+
+/// That this kernel refuses this very user a datagram before it is sent. A namespace's number is given again once it is
+/// gone, so that a status file of a moment ago may be another's.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "one empty datagram to an address that nobody has, to hear that it may not leave"
+)]
+fn refused_here() -> Result<(), String> {
+    const NOBODY: (std::net::Ipv4Addr, u16) = (std::net::Ipv4Addr::new(192, 0, 2, 1), 9);
+    let told = |error: std::io::Error| format!("this kernel could not be tried: {error}");
+    let socket = std::net::UdpSocket::bind((std::net::Ipv4Addr::UNSPECIFIED, 0)).map_err(told)?;
+    match socket.send_to(&[], NOBODY) {
+        Ok(_) => Err("this kernel lets a datagram of this user leave".to_owned()),
+        // Refused by a rule, or without any way to go.
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EPERM | libc::ENETUNREACH) => Ok(()),
+            Some(_) | None => Err(told(error)),
+        },
     }
 }
 

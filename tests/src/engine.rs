@@ -1,44 +1,58 @@
-//! A Docker daemon of the tests' own: private socket, data and network namespace, gone when dropped.
+//! A Docker daemon of the tests' own: private socket, data and network namespace.
 //!
-//! Its bridge lies in a namespace without any way out, where the stand-ins listen. It is told to end when this process dies,
-//! however it dies. The images are the product's own, built by `provisioning/sidecar/build`, and an agent's, made by
-//! `tests/agent_root`; nothing is pulled.
+//! Its bridge lies in a namespace without any way out, where the stand-ins listen. It costs some seconds to start and is kept
+//! as long as this process lives. Then, however that ends, [`SUPERVISOR`] stops it and takes everything away. The images are
+//! the product's own, built by `provisioning/sidecar/build`, and an agent's, made by `tests/agent_root`; nothing is pulled.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Child;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::mount::{MntFlags, umount2};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-
 use crate::command::{Finished, Program};
 use crate::netns::Netns;
-use crate::{binaries, host, upstream, wait};
+use crate::{binaries, host, wait};
 
 /// Where containers on the bridge find a resolver, once [`crate::names::Names`] serves it.
 pub const RESOLVER: &str = "93.184.215.53";
+
+/// Runs the daemon in namespace $1 until it is told to end, as the kernel does when who started it dies. What is in the
+/// namespace then goes too, and directory $2.
+const SUPERVISOR: &str = r#"
+netns=$1 directory=$2; shift 2
+nsenter --net="/run/netns/$netns" dockerd "$@" & daemon=$!
+end() {
+    trap '' TERM
+    kill -TERM "$daemon" 2>/dev/null
+    wait "$daemon"
+    ip netns pids "$netns" | xargs -r kill -KILL 2>/dev/null
+    grep -o " $directory[^ ]*" /proc/mounts | sort -r | xargs -r umount --lazy 2>/dev/null
+    rm -rf --one-file-system "$directory"
+    ip netns delete "$netns"
+    exit 0
+}
+trap end TERM
+wait "$daemon"
+end
+"#;
 
 /// The daemon.
 #[derive(Debug)]
 pub struct Engine {
     /// Its bridge and whatever a test adds: addresses, peers.
     pub netns: Netns,
-    directory: tempfile::TempDir,
-    daemon: Mutex<Child>,
-    /// Its end lets the thread end that the daemon must not outlive.
-    _alive: Sender<()>,
+    directory: PathBuf,
+    supervisor: Mutex<Child>,
 }
 
 impl Engine {
     /// Starts one; takes some seconds.
     pub fn start() -> Self {
         let netns = Netns::new();
-        let directory = host::scratch();
-        let at = |name: &str| directory.path().join(name).display().to_string();
+        let directory = host::scratch().keep();
+        let at = |name: &str| directory.join(name).display().to_string();
         let words = [
             "--host".to_owned(),
             format!("unix://{}", at("socket")),
@@ -47,39 +61,36 @@ impl Engine {
             format!("--pidfile={}", at("pid")),
             format!("--dns={RESOLVER}"),
         ];
-        // It outlives the test that starts it, and must not outlive this process: the thread that starts it stays.
-        let (alive, end) = channel::<()>();
-        let (started, daemon) = channel();
-        let name = netns.name().to_owned();
-        let log = directory.path().join("log");
+        let supervisor = Program::new("setpriv")
+            .args(["--pdeathsig", "TERM", "bash", "-c", SUPERVISOR, "engine"])
+            .arg(netns.name())
+            .arg(&directory)
+            .args(words)
+            .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
+            .args(["--ip-forward=false", "--userland-proxy=false"])
+            .args(["--shutdown-timeout=3", "--log-level=warn"]);
+        // The kernel tells it when the thread dies that started it: that one stays.
+        let (started, supervised) = channel();
+        let log = directory.join("log");
         std::thread::spawn(move || {
-            let daemon = Program::new("nsenter")
-                .arg(format!("--net=/run/netns/{name}"))
-                .args(["setpriv", "--pdeathsig", "TERM", "dockerd"])
-                .args(words)
-                .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
-                .args([
-                    "--ip-forward=false",
-                    "--userland-proxy=false",
-                    "--shutdown-timeout=3",
-                ])
-                .args(["--log-level=warn"])
-                .spawn_logging(&log);
-            if started.send(daemon).is_ok() {
-                // An error is the end of the other side.
-                let _gone = end.recv();
+            if started.send(supervisor.spawn_logging(&log)).is_ok() {
+                loop {
+                    std::thread::park();
+                }
             }
         });
-        let daemon = Mutex::new(daemon.recv().expect("the thread started it"));
+        let supervisor = Mutex::new(supervised.recv().expect("the thread started it"));
         let engine = Self {
             netns,
             directory,
-            daemon,
-            _alive: alive,
+            supervisor,
         };
         wait::until_within(Duration::from_secs(90), "the engine answers", || {
-            let mut daemon = engine.daemon.lock().unwrap_or_else(PoisonError::into_inner);
-            if let Ok(Some(status)) = daemon.try_wait() {
+            let mut child = engine
+                .supervisor
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            if let Ok(Some(status)) = child.try_wait() {
                 panic!("dockerd: {status}: {}", engine.log());
             }
             engine
@@ -97,11 +108,16 @@ impl Engine {
         engine
     }
 
+    /// A folder that goes with it.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
     /// `docker WORDS`
     pub fn docker<W: AsRef<std::ffi::OsStr>>(&self, words: impl IntoIterator<Item = W>) -> Program {
         Program::new("/usr/bin/docker")
             .env("DOCKER_HOST", self.host())
-            .env("HOME", self.directory.path())
+            .env("HOME", &self.directory)
             .args(words)
     }
 
@@ -113,7 +129,7 @@ impl Engine {
     ) -> Program {
         Program::new("/usr/bin/docker-compose")
             .env("DOCKER_HOST", self.host())
-            .env("HOME", self.directory.path())
+            .env("HOME", &self.directory)
             .env("COMPOSE_INTERACTIVE_NO_CLI", "1")
             .in_directory(directory)
             .args(words)
@@ -132,48 +148,12 @@ impl Engine {
 
     /// Its socket.
     pub fn socket(&self) -> PathBuf {
-        self.directory.path().join("socket")
+        self.directory.join("socket")
     }
 
     /// What it said.
     pub fn log(&self) -> String {
-        fs::read_to_string(self.directory.path().join("log")).unwrap_or_default()
-    }
-}
-
-impl Drop for Engine {
-    fn drop(&mut self) {
-        let listed = self.docker(["ps", "--all", "--quiet"]).run().stdout;
-        let containers: Vec<&str> = listed.lines().collect();
-        if !containers.is_empty() {
-            let remove = self.docker(["rm", "--force", "--volumes"]);
-            remove.args(containers).run();
-        }
-        let daemon = self
-            .daemon
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Ok(pid) = i32::try_from(daemon.id()) {
-            // Gone already is as good.
-            let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
-        for _ in 0..1500 {
-            if !matches!(daemon.try_wait(), Ok(None)) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        upstream::stop(daemon);
-        // What a daemon that had to be killed leaves mounted would keep the directory from going.
-        let table = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-        let points = table.lines().filter_map(|line| line.split(' ').nth(1));
-        let below: Vec<&str> = points
-            .filter(|point| Path::new(point).starts_with(self.directory.path()))
-            .collect();
-        for point in below.iter().rev() {
-            // Another may be in its way; the directory is in /tmp.
-            let _left = umount2(*point, MntFlags::MNT_DETACH);
-        }
+        fs::read_to_string(self.directory.join("log")).unwrap_or_default()
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Sockets of container engines, the gate's control socket and its authority's key, wherever they were mounted and whatever
 //! they are called there: the kernel's table says what a mount was called where it came from. Directories are looked
-//! through a few levels deep; what is not searchable from here, the agent does not reach either.
+//! through a few levels deep, and where they cannot be listed for the usual names.
 
 use std::fs;
 use std::os::unix::fs::FileTypeExt;
@@ -68,6 +68,7 @@ struct Mount {
     /// What it was called in its own file system.
     root: PathBuf,
     point: PathBuf,
+    writable: bool,
     kind: String,
 }
 
@@ -95,8 +96,18 @@ pub(super) fn search(table: &str, place: &Place) -> Vec<Found> {
         if mount.is_the_systems_own() {
             continue;
         }
+        // Whoever may write there today: a uid is quickly changed.
+        if mount.writable && mount.point == place.share {
+            add(Find::WritableShare, &mount.point);
+        }
         if let Some(what) = judged(&mount.point, &mount.root, place) {
             add(what, &mount.point);
+        }
+        // A directory that nobody may list can be gone through all the same.
+        for path in usual_below(&mount.point) {
+            if let Some(what) = judged(&path, &path, place) {
+                add(what, &path);
+            }
         }
         walk(&mount.point, DEPTH, &mut left, &mut |path| {
             if let Some(what) = judged(path, path, place) {
@@ -114,6 +125,7 @@ impl Mount {
         Some(Self {
             root: PathBuf::from(unescaped(fields.next()?)),
             point: PathBuf::from(unescaped(fields.next()?)),
+            writable: fields.next()?.split(',').all(|option| option != "ro"),
             kind: back.split(' ').next()?.to_owned(),
         })
     }
@@ -148,6 +160,15 @@ fn judged(path: &Path, origin: &Path, place: &Place) -> Option<Find> {
         return (named(&["control.sock"]) || beside_ours).then_some(Find::Control);
     }
     (kind.is_file() && named(&["ca.key"])).then_some(Find::Key)
+}
+
+/// Where engines' sockets would be if a host's root, its `/var` or its `/run` were mounted at `point`.
+fn usual_below(point: &Path) -> impl Iterator<Item = PathBuf> + '_ {
+    const ABOVE: [&str; 4] = ["/", "/run/", "/var/", "/var/run/"];
+    USUAL.iter().flat_map(move |path| {
+        let below = ABOVE.iter().filter_map(|above| path.strip_prefix(above));
+        below.map(|rest| point.join(rest))
+    })
 }
 
 fn walk(directory: &Path, depth: usize, left: &mut usize, see: &mut impl FnMut(&Path)) {
@@ -215,12 +236,30 @@ mod tests {
                 .filter(|(_, path)| path.starts_with(directory.path()))
                 .collect()
         };
+        let share = |options: &str| {
+            let table = line("/", "share").replace("rw,relatime", options);
+            let found = search(&table, &place);
+            let writable = found.iter().filter(|it| it.what == Find::WritableShare);
+            writable.count()
+        };
+        // Root may write wherever it is not read-only.
+        let root = usize::from(nix::unistd::geteuid().is_root());
+        assert_eq!((share("rw,nosuid"), share("nosuid,ro")), (1, root));
         // Controls: the gate's own socket and somebody's other socket.
         assert_eq!(found(&(line("/", "share") + &line("/plain", "plain"))), []);
         let renamed = line("/docker.sock", "renamed");
         assert_eq!(found(&renamed), [(Find::Engine, at("renamed"))]);
         let deep = [(Find::Engine, at("host/var/run/docker.sock"))];
         assert_eq!(found(&line("/", "host")), deep);
+        let usual: Vec<PathBuf> = usual_below(Path::new("/host")).collect();
+        for name in [
+            "run/docker.sock",
+            "docker.sock",
+            "var/run/docker.sock",
+            "podman/podman.sock",
+        ] {
+            assert!(usual.contains(&Path::new("/host").join(name)), "{name}");
+        }
         let beside = UnixListener::bind(at("share/other.sock")).unwrap();
         assert_eq!(
             found(&line("/", "share")),

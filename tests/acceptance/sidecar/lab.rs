@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use tests::canary::Canary;
@@ -26,23 +26,18 @@ pub(super) struct Lab {
     pub(super) pki: Pki,
     pub(super) credential: Canary,
     _model: Stand,
-    _directory: tempfile::TempDir,
 }
 
 impl Lab {
-    pub(super) fn shared() -> Arc<Self> {
-        static LAB: Mutex<Weak<Lab>> = Mutex::new(Weak::new());
-        let mut lab = LAB.lock().unwrap_or_else(PoisonError::into_inner);
-        lab.upgrade().unwrap_or_else(|| {
-            let made = Arc::new(Self::make());
-            *lab = Arc::downgrade(&made);
-            made
-        })
+    /// Made once, kept as long as this process lives.
+    pub(super) fn shared() -> &'static Self {
+        static LAB: OnceLock<Lab> = OnceLock::new();
+        LAB.get_or_init(Self::make)
     }
 
     fn make() -> Self {
         let engine = Engine::start();
-        let directory = host::scratch();
+        let directory = engine.directory();
         let resolver: Ipv4Addr = RESOLVER.parse().unwrap();
         let model = Ipv4Addr::new(93, 184, 215, 10);
         for address in [resolver, model, PEER] {
@@ -50,11 +45,13 @@ impl Lab {
         }
         let names = Names::serve_at(&engine.netns, resolver);
         names.set(MODEL, model);
-        let (pki, _) = Pki::make(&directory.path().join("pki"), &[MODEL.to_owned()]).unwrap();
-        let credential = Canary::plain();
+        let (pki, _) = Pki::make(&directory.join("pki"), &[MODEL.to_owned()]).unwrap();
+        // The gate knows how this provider's keys begin.
+        let mut credential = Canary::plain();
+        credential.secret = format!("sk-ant-api03-{}", credential.secret);
         let words = ["model", "--http2", "--credential", &credential.secret].map(String::from);
         let at = SocketAddr::new(model.into(), 443);
-        let place = directory.path().join("model");
+        let place = directory.join("model");
         let model = Stand::start(&engine.netns, &place, &pki, at, &words);
         Self {
             engine,
@@ -62,7 +59,6 @@ impl Lab {
             pki,
             credential,
             _model: model,
-            _directory: directory,
         }
     }
 
@@ -97,7 +93,7 @@ impl Lab {
 
 /// A person's directory with the shipped files, and what runs by them.
 pub(super) struct Project {
-    pub(super) lab: Arc<Lab>,
+    pub(super) lab: &'static Lab,
     name: String,
     file: &'static str,
     directory: tempfile::TempDir,
@@ -156,10 +152,6 @@ impl Project {
         self.directory.path().join(name)
     }
 
-    pub(super) fn directory(&self) -> &Path {
-        self.directory.path()
-    }
-
     pub(super) fn compose(&self, words: &[&str]) -> Program {
         let base = ["--project-name", &self.name, "--file", self.file];
         let compose = self.lab.engine.compose(self.directory.path(), base);
@@ -200,8 +192,22 @@ impl Project {
 
     /// A command in a new container of the agent's service, by its entrypoint.
     pub(super) fn agent(&self, words: &[&str]) -> Finished {
-        let run = self.compose(&["run", "--rm", "-T", "agent"]);
-        run.args(words).run()
+        self.agent_with(&[], words)
+    }
+
+    /// The same with more options of `docker-compose run`. What it said is asked of the engine: compose may come too late for
+    /// a command that ends at once.
+    pub(super) fn agent_with(&self, options: &[&str], words: &[&str]) -> Finished {
+        let name = format!("{}_once", self.name);
+        let run = self.compose(&["run", "-T", "--name", &name]).args(options);
+        let ran = run.arg("agent").args(words).run();
+        let said = self.docker(&["logs", &name]).run();
+        self.docker(&["rm", "--force", &name]).run();
+        Finished {
+            status: ran.status,
+            stdout: said.stdout,
+            stderr: said.stderr,
+        }
     }
 
     /// A command in a container that runs.
