@@ -120,6 +120,12 @@ pub(crate) fn body(service: &Service) -> String {
             &service.inspected.to_string(),
         );
     }
+    if let Some(rate) = service.rate {
+        line(&mut out, "rate", &quoted(&rate.to_string()));
+    }
+    if let Some(provider) = service.usage {
+        line(&mut out, "usage", &quoted(provider.as_str()));
+    }
     if let Some(why) = &service.why {
         line(&mut out, "why", &quoted(why));
     }

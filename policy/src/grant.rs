@@ -1,10 +1,14 @@
 //! Who is asking: the grant of one run, and the bodies of the control socket that carry it.
 
+mod limit;
+
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use limit::{Limit, Scope};
 
 /// The name of a run: `[A-Za-z0-9][A-Za-z0-9-]{0,63}`. Safe as a directory name. Cheap to clone.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -28,6 +32,12 @@ pub struct Grant {
     pub run: RunId,
     /// The name of the policy profile.
     pub profile: String,
+    /// The project that the ticket belongs to, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub project: Option<String>,
+    /// What the gate holds the run's requests to, beside what its own configuration says.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub allowance: Vec<Limit>,
 }
 
 /// The host uids that a run's processes have: `first .. first + count`.
@@ -130,11 +140,16 @@ pub enum GrantError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// More limits than anybody writes.
+    #[error("a grant has at most {MOST_LIMITS} limits")]
+    TooMany,
     /// Not a digest.
     #[error("a token's digest is 64 hexadecimal digits: SHA-256 of the token")]
     Digest,
 }
 
+/// The most limits of one grant.
+const MOST_LIMITS: usize = 32;
 /// The overflow uid: what the kernel answers for "nobody I can name here".
 const OVERFLOW_UID: u32 = 65_534;
 
@@ -218,7 +233,33 @@ impl Grant {
             ticket: ticket.map(|text| label("ticket", text)).transpose()?,
             run,
             profile: label("profile", profile)?,
+            project: None,
+            allowance: Vec::new(),
         })
+    }
+
+    /// Names the project.
+    ///
+    /// # Errors
+    /// [`GrantError::Label`].
+    pub fn in_project(mut self, project: Option<&str>) -> Result<Self, GrantError> {
+        if let Some(project) = project {
+            if !is_label(project) {
+                return Err(GrantError::Label { field: "project" });
+            }
+            self.project = Some(project.to_owned());
+        }
+        Ok(self)
+    }
+
+    /// Whether both are the same but for what they may take.
+    #[must_use]
+    pub fn is_of(&self, other: &Self) -> bool {
+        let bare = |grant: &Self| Self {
+            allowance: Vec::new(),
+            ..grant.clone()
+        };
+        bare(self) == bare(other)
     }
 }
 
@@ -231,19 +272,31 @@ struct RawGrant {
     ticket: Option<String>,
     run: RunId,
     profile: String,
+    #[serde(default)]
+    project: Option<String>,
+    #[serde(default)]
+    allowance: Vec<Limit>,
 }
 
 impl TryFrom<RawGrant> for Grant {
     type Error = GrantError;
 
     fn try_from(raw: RawGrant) -> Result<Self, Self::Error> {
-        Self::new(
+        let grant = Self::new(
             &raw.company,
             &raw.agent,
             raw.ticket.as_deref(),
             raw.run,
             &raw.profile,
-        )
+        )?;
+        let grant = grant.in_project(raw.project.as_deref())?;
+        if raw.allowance.len() > MOST_LIMITS {
+            return Err(GrantError::TooMany);
+        }
+        Ok(Self {
+            allowance: raw.allowance,
+            ..grant
+        })
     }
 }
 

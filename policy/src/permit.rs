@@ -49,6 +49,8 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::authority::{Authority, Scheme};
 use crate::caps::Caps;
 use crate::credential::CredentialName;
+use crate::provider::Provider;
+use crate::rate::Rate;
 use crate::record::RecordFacts;
 use crate::service::Features;
 
@@ -104,6 +106,8 @@ pub struct Permit {
     pub(crate) facts: Option<RecordFacts>,
     pub(crate) features: Features,
     pub(crate) caps: Caps,
+    pub(crate) usage: Option<Provider>,
+    pub(crate) rates: Vec<(RuleId, Rate)>,
 }
 
 impl RuleId {
@@ -238,6 +242,18 @@ impl Permit {
     #[must_use]
     pub fn caps(&self) -> Caps {
         self.caps
+    }
+
+    /// Whose model answers, if what the answer took is to be read from it.
+    #[must_use]
+    pub fn usage(&self) -> Option<Provider> {
+        self.usage
+    }
+
+    /// How often one asker may do this, by each rule that says so.
+    #[must_use]
+    pub fn rates(&self) -> &[(RuleId, Rate)] {
+        &self.rates
     }
 
     /// What inspection found, for the audit record.

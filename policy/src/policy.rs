@@ -426,6 +426,11 @@ fn permit(
     let caps = allowing
         .iter()
         .fold(Caps::default(), |caps, service| caps.and(service.caps));
+    // So does a rate; and what an answer took is read if any of them wants it read.
+    let rates = allowing
+        .iter()
+        .filter_map(|service| service.rate.map(|rate| (service.id.clone(), rate)));
+    let usage = allowing.iter().find_map(|service| service.usage);
     Ok(Decision::Permit(Permit {
         rule: rule.id.clone(),
         credential: rule.credential.clone(),
@@ -436,6 +441,8 @@ fn permit(
         facts,
         features,
         caps,
+        usage,
+        rates: rates.collect(),
     }))
 }
 

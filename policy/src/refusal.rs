@@ -22,6 +22,8 @@ pub struct Refusal {
     pub remedy: String,
     /// One sentence, starting with `portcullis: `.
     pub text: String,
+    /// After so many seconds it is worth asking again.
+    pub retry_after: Option<u64>,
 }
 
 macro_rules! codes {
@@ -121,6 +123,16 @@ codes! {
     RunEnded = "run_ended", 403;
     /// A limit of the run is reached; it will pass.
     LimitReached = "limit_reached", 429;
+    /// What a run, ticket, agent, project or company may take is spent.
+    AllowanceSpent = "allowance_spent", 403;
+    /// The same where it is renewed within the hour.
+    AllowanceWaits = "allowance_waits", 429;
+    /// What was taken cannot be noted, so nothing more is given out.
+    AllowanceUnavailable = "allowance_unavailable", 503;
+    /// The rule permits it less often.
+    RateLimited = "rate_limited", 429;
+    /// Nobody has said what the model costs.
+    PriceUnknown = "price_unknown", 403;
     /// The kernel boundary is not proven at this moment.
     BoundaryNotProven = "boundary_not_proven", 503;
     /// The audit record could not be made durable.
@@ -191,6 +203,7 @@ impl Refusal {
             refs: Vec::new(),
             remedy: remedy.to_owned(),
             text: format!("portcullis: {sentence}"),
+            retry_after: None,
         }
     }
 
@@ -199,6 +212,13 @@ impl Refusal {
     pub fn by(mut self, rule: &RuleId, why: Option<&str>) -> Self {
         self.rule = Some(rule.clone());
         self.why = why.map(str::to_owned);
+        self
+    }
+
+    /// Says after how many seconds it is worth asking again.
+    #[must_use]
+    pub fn retry_after(mut self, seconds: u64) -> Self {
+        self.retry_after = Some(seconds);
         self
     }
 

@@ -13,6 +13,8 @@ use crate::hold::Holding;
 use crate::path::{Slashes, Target};
 use crate::pattern::{Case, Entry, HostPattern, Method, RefGlob};
 use crate::permit::{Reach, RuleId};
+use crate::provider::Provider;
+use crate::rate::Rate;
 use crate::record::RefOp;
 
 /// Where a service leads.
@@ -91,6 +93,12 @@ pub struct ServiceView {
     /// The most seconds that a request with its answer may take.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_seconds: Option<u64>,
+    /// How often one asker may use it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rate: Option<String>,
+    /// Whose models answer, where what they took is read from their answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Provider>,
     /// Why the service is there.
     pub why: Option<String>,
 }
@@ -147,6 +155,10 @@ pub(crate) struct Service {
     pub(crate) features: Features,
     /// What bounds a request that it allows.
     pub(crate) caps: Caps,
+    /// How often one asker may use it.
+    pub(crate) rate: Option<Rate>,
+    /// Whose models answer, where what they took is to be read.
+    pub(crate) usage: Option<Provider>,
 }
 
 /// What a push may do to which refs.
@@ -344,6 +356,8 @@ impl Service {
             max_request_bytes: self.caps.request_bytes,
             max_response_bytes: self.caps.response_bytes,
             max_seconds: self.caps.seconds,
+            rate: self.rate.map(|rate| rate.to_string()),
+            usage: self.usage,
             why: self.why.clone(),
         }
     }

@@ -3,6 +3,7 @@
 //! stdout is data, stderr is talk. Exit 0 is yes, 1 is no, 2 is "could not tell", usage and
 //! configuration errors included.
 
+mod allowance;
 mod audit;
 mod ca;
 mod canary;
@@ -69,6 +70,9 @@ enum Command {
     Hold(hold::HoldCommand),
     /// List the open runs
     Runs(control::RunsArgs),
+    /// Show what askers have taken of their allowances
+    #[command(subcommand)]
+    Allowance(allowance::AllowanceCommand),
     /// Read the audit log
     #[command(subcommand)]
     Audit(audit::AuditCommand),
@@ -121,6 +125,7 @@ pub fn main() -> ExitCode {
         Command::Hold(command) => hold::hold(&command),
         Command::Canary(args) => canary::canary(&args),
         Command::Runs(args) => control::runs(&args),
+        Command::Allowance(command) => allowance::allowance(&command),
         Command::Audit(command) => audit::audit(&command),
         Command::Secret(command) => secret::secret(&command),
         Command::Ca(command) => ca::ca(&command),

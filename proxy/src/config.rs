@@ -4,6 +4,7 @@
 //! unknown key is an error that names the nearest known one. No environment variable is looked at.
 //! The keys are described where they land: the public fields of [`Config`].
 
+mod allowance;
 mod audit;
 #[allow(
     clippy::wildcard_enum_match_arm,
@@ -23,6 +24,7 @@ use policy::credential::CredentialName;
 use policy::grant::TokenDigest;
 use policy::pattern::HostPattern;
 
+pub use allowance::AllowanceConfig;
 pub use audit::{AuditConfig, MetricsConfig};
 pub use document::Problem;
 pub use limits::Limits;
@@ -65,6 +67,8 @@ pub struct Config {
     pub credentials: BTreeMap<CredentialName, CredentialConfig>,
     /// `[limits]`
     pub limits: Limits,
+    /// `[allowance]`
+    pub allowance: AllowanceConfig,
 }
 
 /// The TCP entrances.
@@ -364,6 +368,13 @@ impl fmt::Display for Problems {
 }
 
 impl Config {
+    /// Where it is kept what was taken of allowances.
+    #[must_use]
+    pub fn allowance_directory(&self) -> PathBuf {
+        let own = self.allowance.directory.clone();
+        own.unwrap_or_else(|| self.audit_directory.with_file_name("allowance"))
+    }
+
     /// Reads and checks a file. Only this file and the user database are looked at.
     ///
     /// # Errors

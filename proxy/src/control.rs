@@ -7,6 +7,7 @@
 //! | `POST /v1/runs/{run}/extend` `{"epoch":n}` | the run's view |
 //! | `DELETE /v1/runs/{run}?epoch=n` | `{"closed":bool}`; live streams are cut at once |
 //! | `GET /v1/runs` | list of run views |
+//! | `GET /v1/allowances` | list of what askers have taken, and may |
 //! | `GET /v1/status` | what [`custody::Status`] says |
 //! | `POST /v1/reload` | what changed; 422 with the diagnostics when something is broken |
 //! | `POST /v1/canaries` | every credential's canary is sent now: `{"credentials":[...]}` as in status |
@@ -202,7 +203,12 @@ async fn handle(
             Err(problem) => problem.into(),
         },
         Command::Runs => json(StatusCode::OK, &custody.runs.views()),
-        Command::Status => json(StatusCode::OK, &custody.status()),
+        Command::Allowances => json(StatusCode::OK, &gate.allowance_view()),
+        Command::Status => {
+            let mut status = custody.status();
+            status.allowances = gate.allowance_view();
+            json(StatusCode::OK, &status)
+        }
         Command::Reload | Command::Canaries if !peer.admin => error(
             StatusCode::FORBIDDEN,
             "admin_required",

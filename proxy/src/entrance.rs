@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::client::Client;
-use crate::config::Identity;
+use crate::config::{Identity, Listen};
 use crate::gate::Gate;
 use crate::identify;
 use crate::runs::Run;
@@ -212,6 +212,12 @@ pub(crate) async fn admitted<IO>(
         Some(port) => tunnel::serve_redirected(gate, client, stream, port).await,
     }
     drop(place);
+}
+
+/// What everybody is granted whom the configuration knows.
+pub(crate) fn grants(listen: &Listen) -> impl Iterator<Item = Grant> {
+    let uids = listen.identities.iter().filter_map(grant);
+    uids.chain(listen.tokens.iter().filter_map(token::grant))
 }
 
 /// What a uid of the TCP entrance is granted. Its run is the uid itself: there is no other.

@@ -1,6 +1,7 @@
 //! One request's way: agree, judge, record, strip, inject, send, stream. Follow [`serve`]; every
 //! early return is a refusal that is recorded before it is told.
 
+pub mod account;
 pub mod body;
 pub mod ending;
 mod judge;
@@ -200,6 +201,7 @@ async fn carry(
         meter,
         going,
         hold,
+        account,
         place,
     } = allowed;
     let gate = &channel.gate;
@@ -209,6 +211,11 @@ async fn carry(
     line.credential = permit.credential().cloned();
     line.facts = permit.facts_summary().cloned();
     decided(&mut line, hold.as_ref());
+    if let Some(model) = account.model() {
+        let facts = line.facts.get_or_insert_default();
+        facts.model.get_or_insert_with(|| model.to_owned());
+    }
+    let reads = account.reads();
     let trailers = permit.opens_trailers();
     // Where nothing of the body has been read, its sender is told to go on by the upstream.
     // HTTP/2 has no way to tell it here: `judge` has waited for it.
@@ -219,7 +226,14 @@ async fn carry(
     let body = RequestBody::new(prefix, body, trailers, &meter)
         .lingering(parts.version != Version::HTTP_2);
     let rule = permit.rule().clone();
-    let mut ending = Ending::new(Arc::clone(gate), line, Arc::clone(&meter), going, place);
+    let mut ending = Ending::new(
+        Arc::clone(gate),
+        line,
+        Arc::clone(&meter),
+        going,
+        account,
+        place,
+    );
     let begun = {
         let beginning = pin!(ending.begin(permit.is_credentialed()));
         begun_unless_cut(&meter, beginning).await
@@ -236,6 +250,10 @@ async fn carry(
         }
         // The line is on its way to the log, where its end follows it.
         None => return Err(ending.cut().unwrap_or_else(|| changed(channel))),
+    }
+    if let Err(refusal) = ending.account().leave().await {
+        ending.refused(&refusal);
+        return Err(refusal);
     }
     let wish = match parts.version {
         _ if websocket => Wish::OnlyHttp1,
@@ -263,7 +281,7 @@ async fn carry(
             return Err(refusal);
         }
     };
-    if injected.is_some() {
+    if injected.is_some() || reads {
         scrub::limit_encodings(&mut parts.headers);
     }
     let to_head = parts.method == Method::HEAD;
@@ -445,6 +463,9 @@ fn deliver(
         ending.refused(&refusal);
         return Err(refusal);
     }
+    ending
+        .account()
+        .expect(&head.headers, sought.scrubber.is_some());
     // An answer to HEAD states the length of what is not sent.
     let sent = !matches!(
         head.status,

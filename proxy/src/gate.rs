@@ -16,17 +16,21 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::allowance::{AllowanceView, Allowances, JournalError};
 use crate::audit::Audit;
 use crate::boundary::Boundary;
 use crate::ca::{CaError, Minter};
 use crate::config::Config;
 use crate::credential::Vault;
 use crate::descriptors::Descriptors;
+use crate::entrance;
 use crate::flood::Flood;
 use crate::holds::Holds;
 use crate::inspect::spool::Room;
 use crate::names::Names;
 use crate::policies::Policies;
+use crate::prices::{Prices, PricesError};
+use crate::rates::Rates;
 use crate::runs::Runs;
 use crate::upstream::{Settings, Upstream};
 
@@ -68,6 +72,9 @@ pub struct Gate {
     pub room: Room,
     /// Requests that wait for a person.
     pub holds: Holds,
+    pub allowances: Arc<Allowances>,
+    pub prices: Prices,
+    pub rates: Rates,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
     unnamed: Arc<Mutex<Doors>>,
@@ -89,6 +96,10 @@ impl std::fmt::Debug for Gate {
 pub enum GateError {
     #[error("preparing TLS towards clients")]
     Tls(#[source] rustls::Error),
+    #[error(transparent)]
+    Prices(#[from] PricesError),
+    #[error(transparent)]
+    Allowances(#[from] JournalError),
 }
 
 impl Gate {
@@ -102,12 +113,19 @@ impl Gate {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         // Only to tell the ids of one start from those of another; the low bits of the clock do.
+        let allowance = &parts.config.allowance;
+        let prices = Prices::load(allowance.prices.as_deref(), allowance.unknown_model)?;
+        let limits = allowance.limits.clone();
+        let allowances = Allowances::open(limits, parts.config.allowance_directory())?;
         let instance = u32::try_from(since.as_millis() / 100 % u128::from(u32::MAX)).unwrap_or(0);
         Ok(Self {
             upstream: Upstream::new(settings, provider, Arc::clone(&parts.descriptors)),
             names: Names::new(parts.config.limits.new_names),
             holds: Holds::default(),
             room: Room::new(parts.config.limits.inspected_bytes),
+            allowances: Arc::new(allowances),
+            prices,
+            rates: Rates::default(),
             config: parts.config,
             policies: parts.policies,
             vault: parts.vault,
@@ -180,6 +198,17 @@ impl Gate {
         }
         config.cert_resolver = Arc::new(Only(self.minter.leaf(host)?));
         Ok(Arc::new(config))
+    }
+
+    /// What everybody whose limits are known has taken, and whoever else was counted.
+    pub fn allowance_view(&self) -> Vec<AllowanceView> {
+        let runs = self.runs.granted();
+        let known = self.config.listen.iter().flat_map(entrance::grants);
+        let askers: Vec<_> = runs
+            .into_iter()
+            .chain(known.map(|grant| (grant, Vec::new())))
+            .collect();
+        self.allowances.view(&askers)
     }
 
     /// How many connections of clients are open.

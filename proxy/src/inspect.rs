@@ -8,3 +8,4 @@ pub mod json;
 mod packed;
 pub mod receive_pack;
 pub mod spool;
+pub mod usage;

@@ -11,6 +11,7 @@
 // A decision that gains a case must be looked at wherever it is matched.
 #![warn(clippy::wildcard_enum_match_arm)]
 
+pub mod allowance;
 pub mod audit;
 pub mod boundary;
 pub mod ca;
@@ -41,6 +42,8 @@ pub mod metrics;
 pub mod names;
 pub mod openpgp;
 pub mod policies;
+pub mod prices;
+pub mod rates;
 pub mod redirected;
 pub mod refusal;
 #[allow(

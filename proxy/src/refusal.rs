@@ -169,8 +169,9 @@ fn mark(response: &mut Response<ResponseBody>, refusal: &Refusal, audit: &str) {
     if let Ok(value) = HeaderValue::from_str(audit) {
         headers.insert(AUDIT, value);
     }
-    if refusal.code == Code::LimitReached {
-        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+    let passing = (refusal.code == Code::LimitReached).then_some(5);
+    if let Some(seconds) = refusal.retry_after.or(passing) {
+        headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
 }

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use policy::grant::{OpenRun, OpenedRun, RunId, RunView, TokenDigest};
+use policy::grant::{Grant, Limit, OpenRun, OpenedRun, RunId, RunView, TokenDigest};
 use tokio::net::UnixListener;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -190,7 +190,7 @@ impl Runs {
             }
             if request.epoch == open.epoch && !open.is_closed() {
                 let hash = inline.as_ref().map(|policy| &policy.hash);
-                let same = open.grant == request.grant
+                let same = open.grant.is_of(&request.grant)
                     && open.peer_uids == request.peer_uids
                     && open.token == request.token_sha256
                     && open.inline_hash.as_ref() == hash
@@ -201,6 +201,7 @@ impl Runs {
                         epoch: request.epoch,
                     });
                 }
+                open.set_allowance(&request.grant.allowance);
                 open.lease.store(request.lease_seconds, Ordering::Relaxed);
                 open.deadline.send_replace(Instant::now() + lease);
                 return Ok((answer(open, request.lease_seconds), None));
@@ -330,6 +331,7 @@ impl Runs {
             lease: AtomicU32::new(request.lease_seconds),
             deadline: watch::Sender::new(Instant::now() + lease),
             closed: watch::Sender::new(false),
+            allowance: Mutex::new(request.grant.allowance.clone()),
         };
         Ok((Arc::new(run), listener))
     }
@@ -431,6 +433,15 @@ impl Runs {
         let mut views: Vec<RunView> = table.open.values().map(|run| run.view()).collect();
         views.sort_by(|a, b| a.grant.run.cmp(&b.grant.run));
         views
+    }
+
+    /// Whose the open runs are, and what they are held to.
+    #[must_use]
+    pub fn granted(&self) -> Vec<(Grant, Vec<Limit>)> {
+        let table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let runs = table.open.values();
+        runs.map(|run| (run.grant.clone(), run.allowance()))
+            .collect()
     }
 
     fn expire(&self, run: &Arc<Run>) {

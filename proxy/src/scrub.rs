@@ -19,7 +19,7 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, HeaderValue, RANGE};
 
-use decode::Decoder;
+pub use decode::Decoder;
 pub use forms::Forms;
 use forms::{SUSPICIOUS, Window};
 
@@ -70,6 +70,27 @@ pub fn limit_encodings(headers: &mut HeaderMap) {
     );
 }
 
+/// What undoes the encoding of a body that the fields describe; nothing where there is none.
+///
+/// # Errors
+/// [`Reflected::Opaque`] for an unknown or manifold encoding.
+pub fn decoder(fields: &HeaderMap) -> Result<Option<Decoder>, Reflected> {
+    let mut encodings = Vec::new();
+    for field in fields.get_all(CONTENT_ENCODING) {
+        let words = field.as_bytes().split(|byte| *byte == b',');
+        encodings.extend(
+            words
+                .map(|word| word.trim_ascii().to_ascii_lowercase())
+                .filter(|word| !word.is_empty() && word != b"identity"),
+        );
+    }
+    match encodings.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some(Decoder::of(one).ok_or(Reflected::Opaque)?)),
+        [_, ..] => Err(Reflected::Opaque),
+    }
+}
+
 /// Of chunks held back for their decoded ends, at most this much.
 const HELD_BYTES_MAX: usize = 256 * 1024;
 
@@ -78,6 +99,8 @@ pub struct Scrubber {
     forms: Arc<Forms>,
     raw: Window,
     decoder: Option<Decoder>,
+    /// Of what is decoded.
+    unpacked: Window,
     held: BytesMut,
 }
 
@@ -96,6 +119,7 @@ impl Scrubber {
             forms,
             raw: Window::default(),
             decoder: None,
+            unpacked: Window::default(),
             held: BytesMut::new(),
         }
     }
@@ -120,20 +144,7 @@ impl Scrubber {
     /// # Errors
     /// [`Reflected::Opaque`] for an unknown or manifold encoding.
     pub fn expect_body(&mut self, fields: &HeaderMap) -> Result<(), Reflected> {
-        let mut encodings = Vec::new();
-        for field in fields.get_all(CONTENT_ENCODING) {
-            let words = field.as_bytes().split(|byte| *byte == b',');
-            encodings.extend(
-                words
-                    .map(|word| word.trim_ascii().to_ascii_lowercase())
-                    .filter(|word| !word.is_empty() && word != b"identity"),
-            );
-        }
-        self.decoder = match encodings.as_slice() {
-            [] => None,
-            [one] => Some(Decoder::of(one).ok_or(Reflected::Opaque)?),
-            [_, ..] => return Err(Reflected::Opaque),
-        };
+        self.decoder = decoder(fields)?;
         Ok(())
     }
 
@@ -142,13 +153,31 @@ impl Scrubber {
     /// # Errors
     /// [`Reflected`]: nothing more may leave.
     pub fn push(&mut self, chunk: &Bytes) -> Result<Bytes, Reflected> {
+        self.push_heard(chunk, &mut |_| {})
+    }
+
+    /// The same where somebody else reads along: `hear` is given the text, decoded.
+    ///
+    /// # Errors
+    /// [`Reflected`]: nothing more may leave.
+    pub fn push_heard(
+        &mut self,
+        chunk: &Bytes,
+        hear: &mut dyn FnMut(&[u8]),
+    ) -> Result<Bytes, Reflected> {
         let passed = self.raw.push(&self.forms, chunk)?;
         let Some(decoder) = &mut self.decoder else {
+            hear(chunk);
             return Ok(passed);
         };
-        decoder.push(&self.forms, chunk)?;
+        let (forms, unpacked) = (&self.forms, &mut self.unpacked);
+        decoder.push(chunk, &mut |text| {
+            unpacked.look(forms, text)?;
+            hear(text);
+            Ok(())
+        })?;
         self.held.extend_from_slice(&passed);
-        if decoder.pending() >= SUSPICIOUS && self.held.len() <= HELD_BYTES_MAX {
+        if self.unpacked.pending() >= SUSPICIOUS && self.held.len() <= HELD_BYTES_MAX {
             return Ok(Bytes::new());
         }
         Ok(self.held.split().freeze())

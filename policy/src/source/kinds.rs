@@ -20,6 +20,8 @@ use crate::credential::CredentialName;
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry, HostPattern};
 use crate::permit::RuleId;
+use crate::provider::Provider;
+use crate::rate::Rate;
 use crate::service::{
     Destination, Features, INSPECTED_BYTES, Kind, MOST_INSPECTED_BYTES, Refs, Service, WEBSOCKET,
 };
@@ -37,6 +39,7 @@ const COMMON: &[&str] = &[
     "max_request_bytes",
     "max_response_bytes",
     "max_seconds",
+    "rate",
     "why",
 ];
 /// Keys of every kind that leads over a network.
@@ -63,6 +66,7 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "upgrade",
                 "when",
                 "max_inspected_bytes",
+                "usage",
             ],
         ),
         Kind::Github => (
@@ -113,6 +117,7 @@ struct Rules {
     ignore_case: bool,
     slashes: Slashes,
     features: Features,
+    usage: Option<Provider>,
 }
 
 /// What a kind opens at another host in the same name.
@@ -137,6 +142,7 @@ impl Default for Rules {
             ignore_case: false,
             slashes: Slashes::Refused,
             features: Features::default(),
+            usage: None,
         }
     }
 }
@@ -217,6 +223,7 @@ fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, V
     deny.extend(rules.deny);
     let hold = hold::read(table, problems);
     let caps = caps(table, problems);
+    let rate = rate(table, problems);
     unknown_keys(table, kind, problems);
 
     let (destinations, reach) = reached?;
@@ -243,6 +250,8 @@ fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, V
         refs: rules.refs,
         features: rules.features,
         caps,
+        rate,
+        usage: rules.usage,
     };
     if rules.beside.is_empty() {
         refuse_inactive(&service, credential.as_ref(), table, problems);
@@ -402,6 +411,8 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
         ignore_case,
         slashes,
         features: features(table, problems),
+use crate::provider::Provider;
+use crate::rate::Rate;
         ..Rules::default()
     }
 }
@@ -544,6 +555,12 @@ fn refuse_inactive(
             &table.place.key("encoded_slash"),
             String::from("a service that only denies opens no encoded slash"),
             String::from("remove `encoded_slash`, or add `allow`; `deny` reads both ways anyway"),
+        );
+    } else if service.rate.is_some() || service.usage.is_some() {
+        problems.add(
+            &table.place,
+            String::from("a service that only denies has no requests to count"),
+            String::from("remove rate and usage, or add `allow`"),
         );
     } else if let Some((key, _)) = service.caps.keys().next() {
         problems.add(

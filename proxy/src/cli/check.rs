@@ -12,6 +12,7 @@ use crate::config::{Config, StoreConfig};
 use crate::credential::Vault;
 use crate::harden;
 use crate::policies::Policies;
+use crate::prices::Prices;
 
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -39,6 +40,10 @@ pub(super) fn check(args: &CheckArgs) -> Exit {
         Ok(policies) => policies,
         Err(problem) => return no(&problem),
     };
+    let allowance = &config.allowance;
+    if let Err(problem) = Prices::load(allowance.prices.as_deref(), allowance.unknown_model) {
+        return no(&problem);
+    }
     if args.credentials {
         let foreign = config.store.as_ref().map(StoreConfig::collect_foreign);
         let foreign = match foreign.transpose() {

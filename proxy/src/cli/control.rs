@@ -324,6 +324,10 @@ fn print_status(status: &Value) {
         }
     }
     say(&format!("runs        {} open", status["runs"]));
+    let allowances = status["allowances"].as_array().map(Vec::as_slice);
+    for one in allowances.unwrap_or_default() {
+        say(&format!("allowance   {}", super::allowance::line(one)));
+    }
     for warning in words(&status["warnings"]) {
         say(&format!("warning     {warning}"));
     }

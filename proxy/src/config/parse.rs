@@ -11,8 +11,8 @@ use nix::unistd::User;
 
 use super::document::{At, Problems as Found, Section};
 use super::{
-    AuditConfig, Config, ConfigError, Control, Limits, Listen, MetricsConfig, Peer, Problems,
-    Profile, SecretSource,
+    AllowanceConfig, AuditConfig, Config, ConfigError, Control, Limits, Listen, MetricsConfig, Peer,
+    Problems, Profile, SecretSource,
 };
 use crate::boundary::Source;
 
@@ -65,6 +65,7 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
     let store = store::store(&mut root);
     let credentials = credentials::credentials(&mut root, store.as_ref());
     let limits = Limits::read(root.section("limits"));
+    let allowance = AllowanceConfig::read(root.section("allowance"));
     let control_socket = control.as_ref().map(|control| control.socket.as_path());
     let mut private: Vec<(&str, &Path)> = vec![];
     private.extend(control_socket.map(|path| ("control.socket", path)));
@@ -125,6 +126,7 @@ pub(super) fn parse(text: &str, path: &Path, uid_of: Resolve<'_>) -> Result<Conf
                 store: store.and_then(Result::ok),
                 credentials,
                 limits,
+                allowance,
             })
         }
         (..) => Err(ConfigError::Invalid(Problems(problems))),

@@ -13,6 +13,7 @@ pub(crate) enum Command {
     Extend(RunId),
     Close { run: RunId, epoch: u64 },
     Runs,
+    Allowances,
     Status,
     Reload,
     Canaries,
@@ -78,6 +79,7 @@ impl Command {
                 })
             }
             (["runs", run, "extend"], &Method::POST) => Ok(Self::Extend(RunId::parse(run)?)),
+            (["allowances"], &Method::GET) => Ok(Self::Allowances),
             (["status"], &Method::GET) => Ok(Self::Status),
             (["reload"], &Method::POST) => Ok(Self::Reload),
             (["canaries"], &Method::POST) => Ok(Self::Canaries),
@@ -102,7 +104,7 @@ impl Command {
             }
             (
                 [
-                    "runs" | "status" | "reload" | "canaries" | "events" | "audit" | "metrics"
+                    "runs" | "allowances" | "status" | "reload" | "canaries" | "events" | "audit" | "metrics"
                     | "checkpoint" | "holds",
                 ]
                 | ["holds", _]
@@ -151,6 +153,10 @@ mod tests {
             Ok(Command::Extend(run))
         );
         assert_eq!(parse(&Method::GET, "/v1/status"), Ok(Command::Status));
+        assert_eq!(
+            parse(&Method::GET, "/v1/allowances"),
+            Ok(Command::Allowances)
+        );
         assert_eq!(parse(&Method::POST, "/v1/canaries"), Ok(Command::Canaries));
         let filter = Filter {
             run: Some("r-1".to_owned()),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use policy::credential::CredentialName;
 use serde::Serialize;
 
+use crate::allowance::AllowanceView;
 use crate::audit::{Audit, AuditView};
 use crate::boundary::{Boundary, BoundaryProof, Source};
 use crate::ca::{self, CaView, Minter};
@@ -69,6 +70,9 @@ pub struct Status {
     pub ca: Option<CaView>,
     /// How many runs are open.
     pub runs: usize,
+    /// What askers with limits have taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub allowances: Vec<AllowanceView>,
     /// The audit log.
     pub audit: AuditView,
     /// Descriptors for connections; without one left the gate is not ready.
@@ -190,6 +194,8 @@ impl Custody {
             credentials,
             ca: ca::view(&self.config.ca_directory).ok(),
             runs: self.runs.views().len(),
+            // Whoever counts them adds them.
+            allowances: Vec::new(),
             audit,
             descriptors,
             warnings: self.warnings(),

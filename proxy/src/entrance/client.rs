@@ -5,11 +5,12 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use policy::grant::{Grant, TokenDigest};
+use policy::grant::{Grant, Limit, TokenDigest};
 use policy::record::{Entrance, Record, RecordKind};
 use policy::{Code, Refusal};
 use tokio::sync::watch;
 
+use crate::allowance::escaped;
 use crate::gate::Gate;
 use crate::policies::LoadedPolicy;
 use crate::runs::Run;
@@ -114,6 +115,25 @@ impl Client {
     /// The run, if it is one.
     pub fn run(&self) -> Option<&Arc<Run>> {
         self.run.as_ref()
+    }
+
+    /// Whose it is.
+    pub fn grant(&self) -> &Grant {
+        &self.grant
+    }
+
+    /// What its grant bounds, at this moment: whoever opened the run may say so anew.
+    pub fn granted(&self) -> Vec<Limit> {
+        match &self.run {
+            Some(run) => run.allowance(),
+            None => self.grant.allowance.clone(),
+        }
+    }
+
+    /// For whom rates are counted.
+    pub fn asker(&self) -> String {
+        let (company, agent) = (escaped(&self.grant.company), escaped(&self.grant.agent));
+        format!("{company}/{agent}")
     }
 
     /// The policy in force for this client at this moment.

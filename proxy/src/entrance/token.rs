@@ -250,7 +250,7 @@ impl Door<'_> {
 
 /// What an agent of the configuration is granted. Its run is named after the token's digest: there is
 /// no other.
-fn grant(identity: &TokenIdentity) -> Option<Grant> {
+pub(super) fn grant(identity: &TokenIdentity) -> Option<Grant> {
     let digest = identity.digest.to_string();
     let run = RunId::parse(&format!("token-{}", digest.get(..16)?)).ok()?;
     Grant::new(

@@ -138,9 +138,16 @@ impl Streaming {
     /// Every byte of an upstream's body passes here, in order, before the client gets it; an error
     /// cuts the stream.
     fn pass(&mut self, data: Bytes) -> Result<Bytes, Reflected> {
+        let account = self.ending.account();
         match &mut self.scrubber {
+            Some(scrubber) if account.reads() => {
+                scrubber.push_heard(&data, &mut |text| account.read(text))
+            }
             Some(scrubber) => scrubber.push(&data),
-            None => Ok(data),
+            None => {
+                account.read_sent(&data);
+                Ok(data)
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use policy::record::{Record, RecordKind};
 use policy::{Code, Refusal, RuleId};
 
+use super::account::Account;
 use super::body::{Cut, Meter};
 use super::live::GoingOn;
 use crate::audit::AuditError;
@@ -23,6 +24,7 @@ pub struct Ending {
     started: Instant,
     meter: Arc<Meter>,
     going: Option<GoingOn>,
+    account: Account,
     /// Held until nothing of the exchange is left.
     _place: Admission,
 }
@@ -34,6 +36,7 @@ impl Ending {
         record: Record,
         meter: Arc<Meter>,
         going: GoingOn,
+        account: Account,
         place: Admission,
     ) -> Self {
         Self {
@@ -43,6 +46,7 @@ impl Ending {
             started: Instant::now(),
             meter,
             going: Some(going),
+            account,
             _place: place,
         }
     }
@@ -137,6 +141,11 @@ impl Ending {
         refusal
     }
 
+    /// What the exchange takes.
+    pub fn account(&mut self) -> &mut Account {
+        &mut self.account
+    }
+
     /// What counts the bodies and stops the exchange.
     pub fn meter(&self) -> &Arc<Meter> {
         &self.meter
@@ -155,7 +164,11 @@ impl Ending {
     /// The exchange was cut. Gives the refusal for a client that can still be told, where it was a
     /// bound of its rule that cut it.
     pub fn cut(&mut self) -> Option<Refusal> {
-        let refusal = self.meter.why_cut().and_then(|why| self.beyond(why));
+        let refusal = match self.meter.why_cut() {
+            Some(Cut::Allowance) => self.account.refusal(),
+            Some(why) => self.beyond(why),
+            None => None,
+        };
         match &refusal {
             Some(refusal) => {
                 if let Some(record) = &mut self.record {
@@ -195,6 +208,7 @@ impl Ending {
         record.bytes_out = Some(self.meter.received());
         record.ms = Some(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX));
         record.reason = reason.map(str::to_owned);
+        self.account.settle(&mut record, reason.is_none());
         if let Err(error) = self.gate.audit.append_end(&mut *record) {
             tracing::error!(%error, "the end of a request could not be recorded");
         }
@@ -210,7 +224,8 @@ impl Drop for Ending {
 /// The refusal of a request that a bound of its rule has cut, or that it would.
 pub fn beyond(why: Cut, rule: Option<&RuleId>, meter: &Meter) -> Option<Refusal> {
     let (code, sentence, remedy) = match why {
-        Cut::Forbidden => return None,
+        // What is left of an allowance is told by whoever counts it.
+        Cut::Forbidden | Cut::Allowance => return None,
         Cut::Request => (
             Code::RequestTooLarge,
             format!(

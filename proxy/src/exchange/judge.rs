@@ -13,6 +13,7 @@ use policy::record::{RecordFacts, RecordKind};
 use policy::{Code, Decision, Facts, Held, Inspection, Permit, Refusal, Route, Routing};
 use tokio::time::timeout;
 
+use super::account::{Account, Asked};
 use super::body::{Cut, Meter};
 use super::live::{GoingOn, Judged};
 use super::{Channel, ending, malformed};
@@ -72,6 +73,7 @@ pub(super) struct Allowed {
     pub(super) going: GoingOn,
     /// What somebody decided about it.
     pub(super) hold: Option<Mark>,
+    pub(super) account: Account,
     /// Its place among what its asker has under way.
     pub(super) place: Admission,
 }
@@ -198,6 +200,14 @@ pub(super) async fn judge(
         if !Arc::ptr_eq(&policy, &in_force(channel, known)?) {
             continue;
         }
+        if let Err(refusal) = gate.rates.take(&permit, &channel.client.asker()) {
+            return Err(no(refusal, push));
+        }
+        let asked = asked(body, prefix.as_ref());
+        let account = match Account::open(gate, &channel.client, &permit, asked, &meter) {
+            Ok(account) => account,
+            Err(refusal) => return Err(no(refusal, push)),
+        };
         return Ok(Allowed {
             policy,
             route,
@@ -208,6 +218,7 @@ pub(super) async fn judge(
             meter,
             going: going.keeping(taken),
             hold: approved,
+            account,
             place,
         });
     }
@@ -225,6 +236,15 @@ async fn ask(channel: &Channel, held: &Held, asking: &Asking<'_>) -> Result<Mark
             Err(Box::new(Not::undecided(held, refusal)))
         }
         decided = channel.gate.holds.decided(held, asking, told) => decided,
+    }
+}
+
+/// What is asked, as far as it is known without having read the body.
+fn asked(body: &Incoming, prefix: Option<&Bytes>) -> Asked {
+    let read = u64::try_from(prefix.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
+    Asked {
+        bytes: body.size_hint().lower().saturating_add(read),
+        ..Asked::default()
     }
 }
 

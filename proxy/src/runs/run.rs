@@ -1,10 +1,10 @@
 //! One open run: what its connections ask it.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
-use policy::grant::{Grant, PeerUids, RunId, RunView, TokenDigest};
+use policy::grant::{Grant, Limit, PeerUids, RunId, RunView, TokenDigest};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -38,6 +38,8 @@ pub struct Run {
     pub(super) lease: AtomicU32,
     pub(super) deadline: watch::Sender<Instant>,
     pub(super) closed: watch::Sender<bool>,
+    /// What its grant bounds; whoever opened it may say so anew.
+    pub(super) allowance: Mutex<Vec<Limit>>,
 }
 
 impl Run {
@@ -51,6 +53,24 @@ impl Run {
     #[must_use]
     pub fn policy(&self) -> Arc<LoadedPolicy> {
         Arc::clone(&self.policy.borrow())
+    }
+
+    /// What its requests are held to at this moment.
+    #[must_use]
+    pub fn allowance(&self) -> Vec<Limit> {
+        let limits = self
+            .allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        limits.clone()
+    }
+
+    pub(super) fn set_allowance(&self, limits: &[Limit]) {
+        let mut current = self
+            .allowance
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *current = limits.to_vec();
     }
 
     /// Tells when the policy changes, for streams that are to be judged again.
@@ -77,7 +97,10 @@ impl Run {
             .borrow()
             .saturating_duration_since(Instant::now());
         RunView {
-            grant: self.grant.clone(),
+            grant: Grant {
+                allowance: self.allowance(),
+                ..self.grant.clone()
+            },
             epoch: self.epoch,
             peer_uids: self.peer_uids,
             token: self.token.is_some(),

@@ -1,12 +1,11 @@
 //! Decoding on the side: a compressed body is looked into as it comes, a little at a time, and
-//! nothing of the decoded text is kept.
+//! nothing of the decoded text is kept. Whoever looks is given each piece of it.
 
 use std::io::{self, Write};
 
 use bytes::Bytes;
 
 use super::Reflected;
-use super::forms::{Forms, Window};
 
 /// zstd windows up to 8 MiB, as browsers take them.
 const ZSTD_WINDOW_LOG: u32 = 23;
@@ -65,13 +64,19 @@ impl Write for Text {
 }
 
 /// A body being decoded.
-pub(super) struct Decoder {
+pub struct Decoder {
     inner: Inner,
-    window: Window,
     bounds: Bounds,
     /// Bytes of it so far, and what they unpacked to.
     packed: u64,
     unpacked: u64,
+}
+
+impl std::fmt::Debug for Decoder {
+    /// Nothing of the text.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Decoder").finish_non_exhaustive()
+    }
 }
 
 enum Inner {
@@ -85,7 +90,9 @@ enum Inner {
 }
 
 impl Decoder {
-    pub(super) fn of(encoding: &[u8]) -> Option<Self> {
+    /// For a body of this encoding; nothing for one that cannot be undone.
+    #[must_use]
+    pub fn of(encoding: &[u8]) -> Option<Self> {
         let inner = match encoding {
             b"gzip" | b"x-gzip" => Inner::Gzip(flate2::write::MultiGzDecoder::new(Text::default())),
             b"deflate" => Inner::Deflate,
@@ -102,25 +109,26 @@ impl Decoder {
         };
         Some(Self {
             inner,
-            window: Window::default(),
             bounds: BOUNDS,
             packed: 0,
             unpacked: 0,
         })
     }
 
-    /// How much of the decoded text may be the beginning of a form.
-    pub(super) fn pending(&self) -> usize {
-        self.window.pending()
-    }
-
-    /// Decodes and looks.
-    pub(super) fn push(&mut self, forms: &Forms, chunk: &Bytes) -> Result<(), Reflected> {
+    /// Decodes, and has each piece of the text looked at.
+    ///
+    /// # Errors
+    /// What `look` says, or [`Reflected`] of what cannot be decoded.
+    pub fn push(
+        &mut self,
+        chunk: &Bytes,
+        look: &mut dyn FnMut(&[u8]) -> Result<(), Reflected>,
+    ) -> Result<(), Reflected> {
         for piece in chunk.chunks(STEP) {
             let decoded = self.decode(piece);
             let Text { bytes, over } = self.take();
             for text in bytes.chunks(64 * 1024) {
-                self.window.look(forms, text)?;
+                look(text)?;
             }
             let wide = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
             self.packed = self.packed.saturating_add(wide(piece.len()));
@@ -168,6 +176,7 @@ impl Decoder {
 mod tests {
     use std::io::Read as _;
 
+    use super::super::forms::{Forms, Window};
     use super::*;
 
     const SECRET: &[u8] = b"s3cret-0123456789-abcdefgh";
@@ -211,9 +220,12 @@ mod tests {
             }
         }
         let mut decoder = Decoder::of(encoding.as_bytes()).unwrap();
-        let ended = body
-            .chunks(10_000)
-            .try_for_each(|chunk| decoder.push(&forms, &Bytes::copy_from_slice(chunk)));
+        let mut window = Window::default();
+        let ended = body.chunks(10_000).try_for_each(|chunk| {
+            decoder.push(&Bytes::copy_from_slice(chunk), &mut |text| {
+                window.look(&forms, text)
+            })
+        });
         (ended, most)
     }
 
@@ -246,7 +258,9 @@ mod tests {
         for (most, expected) in [(1 << 20, Ok(())), (1 << 19, Err(Reflected::Bomb))] {
             let mut decoder = Decoder::of(b"gzip").unwrap();
             decoder.bounds.most = most;
-            assert_eq!(decoder.push(&forms, &body), expected);
+            let mut window = Window::default();
+            let pushed = decoder.push(&body, &mut |text| window.look(&forms, text));
+            assert_eq!(pushed, expected);
         }
     }
 }

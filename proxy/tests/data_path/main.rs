@@ -25,6 +25,7 @@ mod interim;
 mod limits;
 mod minted;
 mod minted_answers;
+mod models;
 mod modern;
 mod names;
 mod panics;

@@ -31,6 +31,7 @@ pub(crate) fn check(bytes: &[u8]) {
             | Command::Metrics
             | Command::Checkpoint
             | Command::Canaries
+            | Command::Allowances
             | Command::Holds => {}
             // Looked up as it is, among those that are there.
             Command::Hold(id) | Command::Approve(id) | Command::Deny(id) => {

@@ -1,11 +1,13 @@
 //! What an exchange has carried so far, and the way to stop it from outside.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use policy::Caps;
 use tokio::sync::Notify;
+
+use crate::allowance::Reservation;
 
 /// Which part of an exchange waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,10 +30,18 @@ pub enum Cut {
     Answer = 3,
     /// It takes longer than its rule permits.
     Time = 4,
+    /// There is nothing left of what its asker may take.
+    Allowance = 5,
 }
 
 impl Cut {
-    const ALL: [Self; 4] = [Self::Forbidden, Self::Request, Self::Answer, Self::Time];
+    const ALL: [Self; 5] = [
+        Self::Forbidden,
+        Self::Request,
+        Self::Answer,
+        Self::Time,
+        Self::Allowance,
+    ];
 }
 
 /// Bytes that have gone by, readable from elsewhere while they do, and the switch that cuts the
@@ -50,6 +60,8 @@ pub struct Meter {
     held: AtomicBool,
     waiting: AtomicBool,
     starved: AtomicBool,
+    /// What its asker may take.
+    reservation: OnceLock<Arc<Reservation>>,
     sleepers: Mutex<[Option<Waker>; 2]>,
 }
 
@@ -73,6 +85,7 @@ impl Meter {
             held: AtomicBool::new(false),
             waiting: AtomicBool::new(false),
             starved: AtomicBool::new(false),
+            reservation: OnceLock::new(),
             sleepers: Mutex::default(),
         }
     }
@@ -88,6 +101,12 @@ impl Meter {
         } else if self.received() > most(received) {
             self.cut(Cut::Answer);
         }
+    }
+
+    /// Lets no more go by than its asker may take. Once only.
+    pub fn hold_to(&self, reservation: Arc<Reservation>) {
+        // A second one would be of the same asker.
+        let _ = self.reservation.set(reservation);
     }
 
     /// The most bytes of the request's body.
@@ -206,12 +225,17 @@ impl Meter {
         let more = u64::try_from(bytes).unwrap_or(u64::MAX);
         // Each direction is counted by one task alone.
         let fits = counter.load(Ordering::Relaxed).saturating_add(more) <= most;
-        if fits {
-            counter.fetch_add(more, Ordering::Relaxed);
-        } else {
+        if !fits {
             self.cut(why);
+            return false;
         }
-        fits
+        counter.fetch_add(more, Ordering::Relaxed);
+        let all = self.sent().saturating_add(self.received());
+        let left = self.reservation.get().is_none_or(|held| held.bytes(all));
+        if !left {
+            self.cut(Cut::Allowance);
+        }
+        left
     }
 
     /// The request's body has been read to its end.
