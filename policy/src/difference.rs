@@ -248,6 +248,15 @@ impl Item<'_> {
                 notes.push(format!("{name} {} -> {}", bound(was), bound(now)));
             }
         }
+        let shown = |text: Option<String>| text.unwrap_or_else(|| "none".to_owned());
+        let rate = |of: &Service| shown(of.rate.map(|rate| rate.to_string()));
+        if now.rate != was.rate {
+            notes.push(format!("rate {} -> {}", rate(was), rate(now)));
+        }
+        let usage = |of: &Service| shown(of.usage.map(|one| one.to_string()));
+        if now.usage != was.usage {
+            notes.push(format!("usage {} -> {}", usage(was), usage(now)));
+        }
         (!notes.is_empty()).then(|| notes.join(", "))
     }
 

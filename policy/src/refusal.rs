@@ -1,6 +1,7 @@
 //! The closed vocabulary of refusals: one stable code, one sentence, one remedy.
 
 use std::fmt;
+use std::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ pub struct Refusal {
     /// One sentence, starting with `portcullis: `.
     pub text: String,
     /// After so many seconds it is worth asking again.
-    pub retry_after: Option<u64>,
+    pub retry_after: Option<NonZeroU32>,
 }
 
 macro_rules! codes {
@@ -218,7 +219,8 @@ impl Refusal {
     /// Says after how many seconds it is worth asking again.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
-        self.retry_after = Some(seconds);
+        let seconds = u32::try_from(seconds).unwrap_or(u32::MAX);
+        self.retry_after = NonZeroU32::new(seconds.max(1));
         self
     }
 

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::caps::{MOST_BYTES, MOST_SECONDS};
+use crate::provider::Provider;
 use crate::refusal::Code;
 use crate::service::{Kind, MOST_INSPECTED_BYTES, SEGMENT, WEBSOCKET};
 use crate::source::{kind_keys, test_keys, when_keys};
@@ -157,6 +158,11 @@ fn key(name: &str) -> Option<Value> {
             MOST_SECONDS,
             "The most seconds that a request with its answer may take.",
         ),
+        "rate" => text("How often one agent may use it, as in `60/minute`."),
+        "usage" => {
+            let names: Vec<&str> = Provider::ALL.iter().map(|one| one.as_str()).collect();
+            json!({ "enum": names, "description": "Whose models answer: what they took is read from their answers." })
+        }
         "why" => text("One line that reaches the agent with every refusal by this service."),
         "port" => number(u64::from(u16::MAX), "The port."),
         "address" => text("`IP:PORT` to dial instead of resolving the name."),

@@ -79,7 +79,7 @@ mod tests {
         }
         let refused = rates.take_at(&of("a"), "x", now).unwrap_err();
         assert_eq!((refused.code, refused.status()), (Code::RateLimited, 429));
-        assert_eq!(refused.retry_after, Some(20));
+        assert_eq!(refused.retry_after.unwrap().get(), 20);
         rates.take_at(&of("a"), "y", now).unwrap();
         rates.take_at(&of("b"), "x", now).unwrap();
         let later = now + Duration::from_secs(20);

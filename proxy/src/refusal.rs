@@ -3,6 +3,8 @@
 //! else. The code, the rule and the audit id are always in headers, the sentence is always in the
 //! reason phrase, and every form says that it is the gate that speaks.
 
+use std::num::NonZeroU32;
+
 use bytes::Bytes;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
@@ -170,7 +172,7 @@ fn mark(response: &mut Response<ResponseBody>, refusal: &Refusal, audit: &str) {
         headers.insert(AUDIT, value);
     }
     let passing = (refusal.code == Code::LimitReached).then_some(5);
-    if let Some(seconds) = refusal.retry_after.or(passing) {
+    if let Some(seconds) = refusal.retry_after.map(NonZeroU32::get).or(passing) {
         headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
     }
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));

@@ -19,6 +19,7 @@ mod scrub;
 mod store;
 mod strip;
 mod token;
+mod usage;
 
 pub(crate) use self::audit::check as audit;
 pub(crate) use self::authority::check as authority;
@@ -36,6 +37,7 @@ pub(crate) use self::scrub::check as scrub;
 pub(crate) use self::store::check as store;
 pub(crate) use self::strip::check as strip;
 pub(crate) use self::token::check as token;
+pub(crate) use self::usage::check as usage;
 
 #[cfg(test)]
 mod tests;

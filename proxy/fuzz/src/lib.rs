@@ -38,6 +38,7 @@ mod inspect {
     pub(crate) mod graphql;
     mod json;
     pub(crate) mod receive_pack;
+    pub(crate) mod usage;
 }
 
 #[path = "../../src/redirected"]
@@ -87,7 +88,7 @@ macro_rules! targets {
 
 targets! {
     audit authority control dns frames graphql head hello path peek policy receive_pack scrub store strip
-    token
+    token usage
 }
 
 /// The relay's end of DNS holds what the gate's does.

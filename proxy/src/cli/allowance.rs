@@ -124,10 +124,8 @@ fn show(args: &ShowArgs) -> Exit {
 /// One allowance as a line of words.
 pub(super) fn line(one: &Value) -> String {
     let spent = &one["spent"];
-    let renewed = match &one["renewed_in"] {
-        Value::Null => String::new(),
-        seconds => format!(", renewed in {seconds} s"),
-    };
+    let renewed = one["renewed_in"].as_u64();
+    let renewed = renewed.map_or_else(String::new, |seconds| format!(", renewed in {seconds} s"));
     format!(
         "{}: {} US dollars, {} tokens, {} requests, {} bytes in {} s{renewed}",
         plain(&one["name"]),

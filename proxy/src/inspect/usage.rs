@@ -226,10 +226,10 @@ impl Seen {
             | "message.model"
             | "response.model"
             | "modelVersion"
-            | "response.modelVersion" => {
-                if self.model.is_none() && !text.is_empty() {
-                    self.model = Some(text.replace("\\/", "/"));
-                }
+            | "response.modelVersion"
+                if self.model.is_none() && !text.is_empty() =>
+            {
+                self.model = Some(text.replace("\\/", "/"));
             }
             "candidates[].finishReason" | "response.candidates[].finishReason" => {
                 self.finished = true;

@@ -3,7 +3,7 @@ use std::path::Path;
 
 type Check = fn(&[u8]);
 
-const CHECKS: [(&str, Check); 16] = [
+const CHECKS: [(&str, Check); 17] = [
     ("audit", super::audit),
     ("authority", super::authority),
     ("control", super::control),
@@ -20,6 +20,7 @@ const CHECKS: [(&str, Check); 16] = [
     ("store", super::store),
     ("strip", super::strip),
     ("token", super::token),
+    ("usage", super::usage),
 ];
 
 fn names(folder: &Path) -> BTreeSet<String> {
