@@ -104,8 +104,8 @@ impl Command {
             }
             (
                 [
-                    "runs" | "allowances" | "status" | "reload" | "canaries" | "events" | "audit" | "metrics"
-                    | "checkpoint" | "holds",
+                    "runs" | "allowances" | "status" | "reload" | "canaries" | "events" | "audit"
+                    | "metrics" | "checkpoint" | "holds",
                 ]
                 | ["holds", _]
                 | ["holds", _, "approve" | "deny"]
