@@ -304,8 +304,8 @@ async fn what_is_spent_is_refused_for_good_and_says_what_was_spent() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_streams_at_once_never_take_more_than_one_reservation_over() {
     let model = Model::start().await;
-    // Each takes exactly what is reserved for it: nothing read that is counted, and 4,096 written.
-    model.always(Answer::events(&openai(10, 4096)));
+    // Each takes exactly what is reserved for it: ten read and 4,086 written.
+    model.always(Answer::events(&openai(10, 4086)));
     let limit = "[[allowance.limit]]\nper = \"agent\"\nusd = \"100\"\ntokens = 50000";
     let stand = Arc::new(model.stand("usage = \"openai\"", limit));
     let mut tasks = tokio::task::JoinSet::new();
@@ -330,7 +330,7 @@ async fn sixty_four_streams_at_once_never_take_more_than_one_reservation_over() 
         .iter()
         .find(|one| one.name == "agent/acme/coder")
         .unwrap();
-    assert!(coder.spent.tokens <= 50_000 + 4_106, "{coder:?}");
+    assert!(coder.spent.tokens <= 50_000 + 4_096, "{coder:?}");
     assert_eq!(coder.reserved.tokens, 0, "all is settled");
 }
 
