@@ -411,9 +411,35 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
         ignore_case,
         slashes,
         features: features(table, problems),
-use crate::provider::Provider;
-use crate::rate::Rate;
+        usage: usage(table, problems),
         ..Rules::default()
+    }
+}
+
+/// `usage`: whose answers say what they took.
+fn usage(table: &mut Table<'_>, problems: &mut Problems) -> Option<Provider> {
+    let field = table.string("usage", problems)?;
+    let provider = Provider::parse(&field.value);
+    if provider.is_none() {
+        let names = Provider::ALL.iter().map(|one| one.as_str());
+        problems.add(
+            &field.place,
+            format!("`{}` is not a provider of models", field.value),
+            did_you_mean(&field.value, names),
+        );
+    }
+    provider
+}
+
+/// `rate`: how often one asker may use the service.
+fn rate(table: &mut Table<'_>, problems: &mut Problems) -> Option<Rate> {
+    let field = table.string("rate", problems)?;
+    match Rate::parse(&field.value) {
+        Ok(rate) => Some(rate),
+        Err((problem, remedy)) => {
+            problems.add(&field.place, problem, remedy);
+            None
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use nix::unistd::User;
 
 use super::document::{At, Problems as Found, Section};
 use super::{
-    AllowanceConfig, AuditConfig, Config, ConfigError, Control, Limits, Listen, MetricsConfig, Peer,
-    Problems, Profile, SecretSource,
+    AllowanceConfig, AuditConfig, Config, ConfigError, Control, Limits, Listen, MetricsConfig,
+    Peer, Problems, Profile, SecretSource,
 };
 use crate::boundary::Source;
 
