@@ -125,6 +125,13 @@ impl<'c> Walk<'c> {
                 break;
             }
         }
+        if number == 0
+            && let Some(first) = segment.first
+        {
+            // Only what has lines is closed.
+            let problem = format!("is empty, and begins with line {first} as its name says");
+            self.report.find(&file, 0, problem);
+        }
         Ok(())
     }
 
