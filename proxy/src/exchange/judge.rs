@@ -132,7 +132,8 @@ pub(super) async fn judge(
                             target: request.target,
                             body: prefix.as_ref(),
                         };
-                        let asked = ask(channel, &held, &asking).await;
+                        // Rare, and large: not a part of every exchange.
+                        let asked = Box::pin(ask(channel, &held, &asking)).await;
                         approved = Some(asked.map_err(|not| No {
                             hold: Some(Box::new(not.mark)),
                             ..no(not.refusal, push.take())

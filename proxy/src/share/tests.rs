@@ -1,13 +1,17 @@
 use super::*;
 
 fn config(control: &str, state: &str, socket: &str) -> Config {
+    parsed(control, state, socket).unwrap()
+}
+
+fn parsed(control: &str, state: &str, socket: &str) -> Result<Config, crate::config::ConfigError> {
     let text = format!(
         "[listen]\nunix = [\"{socket}\"]\n[[listen.identity]]\nuid = 1000\nagent = \"a\"\ncompany = \"c\"\n\
          profile = \"default\"\n[control]\nsocket = \"{control}\"\n[runs]\ndirectory = \"/tmpfs/runs\"\n\
          [ca]\ndirectory = \"{state}/ca\"\n[audit]\ndirectory = \"{state}/audit\"\n[boundary]\nexternal = \"none\"\n\
          [profile.default]\npolicy = \"/etc/p.toml\"\n"
     );
-    Config::parse(&text, Path::new("proxy.toml")).unwrap()
+    Config::parse(&text, Path::new("proxy.toml"))
 }
 
 fn share(directory: &str) -> Share {
@@ -32,20 +36,31 @@ fn nothing_of_the_gates_own_lies_on_the_agents_volume() {
     assert!(no_socket.contains("/nope/agents/gate.sock"), "{no_socket}");
 }
 
+/// By its path the configuration already tells; by a link only the mounts do.
 #[test]
 fn what_lies_on_it_is_named_with_its_key() {
-    let mounts = ["/", "/nope"].map(PathBuf::from);
     for (control, state, key) in [
         ("/nope/private/control.sock", "/state", "control.socket"),
         ("/run/control.sock", "/nope/state", "ca.directory"),
     ] {
-        let config = config(control, state, "/nope/gate.sock");
-        let said = share("/nope").check_mounts(&config, &mounts).unwrap_err();
-        assert!(
-            said.to_string().starts_with(&format!("{key}: /nope/")),
-            "{said}"
-        );
+        let said = parsed(control, state, "/nope/gate.sock").unwrap_err();
+        assert!(said.to_string().contains(key), "{said}");
     }
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).display().to_string();
+    for name in ["volume", "own"] {
+        fs::create_dir(place(name)).unwrap();
+    }
+    std::os::unix::fs::symlink(place("volume"), place("link")).unwrap();
+    let mounts = ["/".into(), PathBuf::from(place("volume"))];
+    let said = |state: &str| {
+        let control = place("own/control.sock");
+        let config = config(&control, &place(state), &place("volume/gate.sock"));
+        share(&place("volume")).check_mounts(&config, &mounts)
+    };
+    said("own").unwrap();
+    let exposed = said("link").unwrap_err().to_string();
+    assert!(exposed.starts_with("ca.directory: "), "{exposed}");
 }
 
 #[test]

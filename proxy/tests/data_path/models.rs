@@ -300,7 +300,7 @@ async fn what_is_spent_is_refused_for_good_and_says_what_was_spent() {
     assert_eq!(coder.reserved.tokens, 0);
 }
 
-/// Attack: **Budget overrun in flight**
+/// A budget that is overrun while its answer is under way.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sixty_four_streams_at_once_never_take_more_than_one_reservation_over() {
     let model = Model::start().await;

@@ -54,6 +54,8 @@ pub(super) struct Walk<'c> {
     packed: Vec<Packed>,
     closed: bool,
     torn: bool,
+    /// Closed files without a line, by the number that they begin with.
+    emptied: BTreeMap<Seq, String>,
     /// The lines since an event that tells of an abandoned file are ends of requests that did not leave:
     /// what began them may be lost, and they are said again if the next file is abandoned too.
     abandoned: bool,
@@ -76,6 +78,7 @@ impl<'c> Walk<'c> {
             packed: Vec::new(),
             closed: false,
             torn: false,
+            emptied: BTreeMap::new(),
             abandoned: false,
             interval: USUAL,
             tail: None,
@@ -128,11 +131,21 @@ impl<'c> Walk<'c> {
         if number == 0
             && let Some(first) = segment.first
         {
-            // Only what has lines is closed.
-            let problem = format!("is empty, and begins with line {first} as its name says");
-            self.report.find(&file, 0, problem);
+            // Only what has lines is closed. What a crash took from one is told where the next line is; what
+            // stands in another file is told here.
+            if self.last.is_some_and(|(seq, _)| seq >= first) {
+                self.empty(&file, first);
+            } else {
+                self.emptied.insert(first, file);
+            }
         }
         Ok(())
+    }
+
+    /// Its first line stands in another file.
+    fn empty(&mut self, file: &str, first: Seq) {
+        let problem = format!("is empty, and begins with line {first} as its name says");
+        self.report.find(file, 0, problem);
     }
 
     /// The name of a file says with which line it begins.
@@ -185,6 +198,9 @@ impl<'c> Walk<'c> {
                 return;
             }
         };
+        if let Some(emptied) = self.emptied.remove(&record.seq) {
+            self.empty(&emptied, record.seq);
+        }
         self.joins(file, number, &record, sealed.prev);
         self.anchors.line(file, number, record.seq, sealed.hash);
         self.last = Some((record.seq, sealed.hash));
