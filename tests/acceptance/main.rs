@@ -25,6 +25,7 @@ mod outage;
 mod policy;
 mod prove;
 mod provisioning;
+mod pushes;
 mod redirected;
 mod runs;
 mod secrets;
