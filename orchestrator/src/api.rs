@@ -6,6 +6,7 @@
 //! about its author are never believed. People's routes answer 403 to runs.
 
 mod agents;
+mod approvals;
 mod auth;
 mod body;
 mod comments;

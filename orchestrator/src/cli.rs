@@ -1,10 +1,12 @@
 //! The command line: `noun verb`, stdout is data, stderr is talk, exit 0 yes, 1 no, 2 could not tell.
 
 mod agent;
+mod approval;
 mod company;
 mod environment;
 mod output;
 mod person;
+mod plan;
 mod run;
 mod serve;
 mod ticket;
@@ -62,6 +64,18 @@ enum Command {
     /// Runs
     #[command(subcommand)]
     Run(run::RunCommand),
+    /// What agents ask for and people decide
+    #[command(subcommand)]
+    Approval(approval::ApprovalCommand),
+    /// Projects
+    #[command(subcommand)]
+    Project(plan::ProjectCommand),
+    /// Goals
+    #[command(subcommand)]
+    Goal(plan::GoalCommand),
+    /// Labels
+    #[command(subcommand)]
+    Label(plan::LabelCommand),
     /// Why a ticket runs, waits or does not: every gate and its fact
     Why(ticket::WhyArgs),
     /// Wake an agent
@@ -201,6 +215,10 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Agent(command) => ask(&cli.config, |person| agent::run(person, command)),
         Command::Ticket(command) => ask(&cli.config, |person| ticket::run(person, command)),
         Command::Run(command) => ask(&cli.config, |person| run::run(person, command)),
+        Command::Approval(command) => ask(&cli.config, |person| approval::run(person, command)),
+        Command::Project(command) => ask(&cli.config, |person| plan::project(person, command)),
+        Command::Goal(command) => ask(&cli.config, |person| plan::goal(person, command)),
+        Command::Label(command) => ask(&cli.config, |person| plan::label(person, command)),
         Command::Why(args) => ask(&cli.config, |person| ticket::why(person, args)),
         Command::Wake(args) => ask(&cli.config, |person| agent::wake(person, args)),
     }
@@ -269,7 +287,7 @@ mod tests {
 
     #[test]
     fn commands_of_scripts_parse() {
-        let lines: [&[&str]; 6] = [
+        let lines: [&[&str]; 9] = [
             &["x", "--config", "/c", "company", "create", "Acme", "--json"],
             &[
                 "x",
@@ -291,6 +309,9 @@ mod tests {
             &["x", "run", "list", "--live", "--json"],
             &["x", "serve", "--config", "/c", "--ready-file", "/r"],
             &["x", "exec", "--json", "--", "git", "push"],
+            &["x", "approval", "approve", "ID", "--note", "go", "--json"],
+            &["x", "project", "create", "Web", "--company", "c", "--json"],
+            &["x", "label", "list", "--json"],
         ];
         for line in lines {
             assert!(Cli::try_parse_from(line).is_ok(), "{line:?}");

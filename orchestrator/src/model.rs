@@ -6,6 +6,7 @@
 pub mod actor;
 pub mod adapter;
 pub mod agent;
+pub mod approval;
 pub mod interaction;
 pub mod mention;
 pub mod project;

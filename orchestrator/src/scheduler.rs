@@ -213,10 +213,11 @@ pub fn gates(wake: &WakeFacts, now: Millis) -> Vec<Gate> {
 
 /// A comment, mention or question may be answered although the work itself is blocked.
 fn talks(reason: Reason) -> bool {
-    matches!(
-        reason,
-        Reason::Commented | Reason::Mentioned | Reason::Reopened | Reason::InteractionPending
-    )
+    reason.is_verdict()
+        || matches!(
+            reason,
+            Reason::Commented | Reason::Mentioned | Reason::Reopened | Reason::InteractionPending
+        )
 }
 
 /// The gate that will not open again for this wake.
@@ -238,7 +239,7 @@ fn moot(wake: &WakeFacts) -> Option<Gate> {
         ));
     }
     let asked = matches!(wake.reason, Reason::OnDemand | Reason::InteractionPending);
-    let invited = mention || asked;
+    let invited = mention || asked || wake.reason.is_verdict();
     if !invited && ticket.assignee.as_deref() != Some(&wake.agent) {
         let fact = "the ticket is no longer assigned to this agent".to_owned();
         return Some(gate("assigned", false, fact));

@@ -5,6 +5,7 @@
 //! A damaged, newer or locked database is an error at [`Store::open`]; nothing starts then.
 
 pub mod agents;
+pub mod approvals;
 mod batch;
 pub mod comments;
 pub mod documents;

@@ -1,5 +1,6 @@
 //! Rows as JSON: camelCase, ISO-8601 times, the field names clients know.
 
+mod approval;
 mod asked;
 mod plan;
 
@@ -10,6 +11,7 @@ use crate::model::time::{Millis, iso};
 use crate::model::{Agent, Comment, Company, Document, Refusal, Revision, Run, Ticket};
 use crate::store::{StoreError, agents, labels, runs, tickets};
 
+pub(super) use approval::{approval, remark};
 pub(super) use asked::interaction;
 pub(super) use plan::{goal, goal_of, label, project, project_of};
 

@@ -7,8 +7,8 @@ use axum::Router;
 use axum::routing::{delete, get, patch, post, put};
 
 use super::{
-    Shared, agents, comments, documents, goals, interactions, labels, operators, projects, runs,
-    tickets,
+    Shared, agents, approvals, comments, documents, goals, interactions, labels, operators,
+    projects, runs, tickets,
 };
 
 macro_rules! table {
@@ -51,6 +51,17 @@ table! {
     get "/api/companies/{company}/labels" => labels::list;
     post "/api/companies/{company}/labels" => labels::create;
     delete "/api/labels/{label}" => labels::remove;
+    get "/api/companies/{company}/approvals" => approvals::list;
+    post "/api/companies/{company}/approvals" => approvals::create;
+    post "/api/companies/{company}/agent-hires" => approvals::hire;
+    get "/api/approvals/{approval}" => approvals::show;
+    get "/api/approvals/{approval}/issues" => approvals::issues;
+    get "/api/approvals/{approval}/comments" => approvals::comments;
+    post "/api/approvals/{approval}/comments" => approvals::comment;
+    post "/api/approvals/{approval}/approve" => approvals::approve;
+    post "/api/approvals/{approval}/reject" => approvals::reject;
+    post "/api/approvals/{approval}/request-revision" => approvals::revise;
+    post "/api/approvals/{approval}/resubmit" => approvals::resubmit;
     get "/api/heartbeat-runs" => runs::list;
     get "/api/heartbeat-runs/{run}" => runs::show;
     get "/api/heartbeat-runs/{run}/log" => runs::log;

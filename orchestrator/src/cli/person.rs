@@ -29,6 +29,11 @@ impl Person {
         Ok(self.client.send(Method::POST, target, body).await?)
     }
 
+    pub(super) async fn delete(&self, target: &str) -> Result<Value, CliError> {
+        let nothing = Value::Object(serde_json::Map::new());
+        Ok(self.client.send(Method::DELETE, target, &nothing).await?)
+    }
+
     pub(super) async fn patch(&self, target: &str, body: &Value) -> Result<Value, CliError> {
         Ok(self.client.send(Method::PATCH, target, body).await?)
     }

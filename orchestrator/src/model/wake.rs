@@ -24,6 +24,12 @@ words! {
         BlockersResolved = "issue_blockers_resolved",
         /// A question on a ticket is put to it.
         InteractionPending = "interaction_pending",
+        /// A person approved what it asked for.
+        Approved = "approval_approved",
+        /// A person did not approve what it asked for.
+        Rejected = "approval_rejected",
+        /// A person wants it to ask better.
+        RevisionRequested = "approval_revision_requested",
         /// A person asked for it.
         OnDemand = "on_demand",
         /// Its run ended without a disposition; the one corrective run.
@@ -42,6 +48,17 @@ words! {
         Merged = "merged",
         /// It will not lead to a run; the note says why.
         Dropped = "dropped",
+    }
+}
+
+impl Reason {
+    /// An answer to what the agent itself asked a person.
+    #[must_use]
+    pub fn is_verdict(self) -> bool {
+        matches!(
+            self,
+            Self::Approved | Self::Rejected | Self::RevisionRequested
+        )
     }
 }
 

@@ -80,7 +80,9 @@ pub fn judge(facts: Facts) -> Admission {
     if let Some(waiting) = facts.queued {
         return Admission::MergeInto(waiting);
     }
+    // A run that goes on already would not hear the verdict.
     if facts.ticket.is_none()
+        && !facts.reason.is_verdict()
         && let Some(run) = facts.live_run
     {
         return Admission::MergeIntoRun(run);
@@ -168,7 +170,18 @@ mod tests {
             reason: Reason::OnDemand,
             ..during
         };
-        assert_eq!(judge(bare), Admission::MergeIntoRun("r".into()));
+        assert_eq!(judge(bare.clone()), Admission::MergeIntoRun("r".into()));
+        for reason in [
+            Reason::Approved,
+            Reason::Rejected,
+            Reason::RevisionRequested,
+        ] {
+            let verdict = Facts {
+                reason,
+                ..bare.clone()
+            };
+            assert_eq!(judge(verdict), Admission::Queue, "{reason}");
+        }
     }
 
     #[test]

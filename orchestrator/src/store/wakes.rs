@@ -106,10 +106,10 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
             )?;
             let corrective = ask.reason == Reason::Corrective;
             absorb(w, into, ask.comment.as_slice(), corrective, depth)?;
-            if !ask.payload.is_null() {
+            if let (Some(waiting), false) = (queued, ask.payload.is_null()) {
                 w.execute(
-                    "UPDATE wakes SET payload = ? WHERE id = ? AND payload = 'null'",
-                    params![ask.payload.to_string(), into],
+                    "UPDATE wakes SET payload = ? WHERE id = ?",
+                    params![with(waiting.payload, &ask.payload).to_string(), into],
                 )?;
             }
             let facts =
@@ -328,6 +328,26 @@ fn insert(
         depth
     ])?;
     Ok(id)
+}
+
+/// How many payloads a wake carries beside its own.
+const ALSO: usize = 32;
+
+/// A payload with that of a wake that merges into it: in its place, or in its list `also`.
+fn with(mut payload: Value, more: &Value) -> Value {
+    if payload.is_null() {
+        return more.clone();
+    }
+    let Some(map) = payload.as_object_mut() else {
+        return payload;
+    };
+    let also = map.entry("also").or_insert_with(|| json!([]));
+    if let Some(list) = also.as_array_mut()
+        && list.len() < ALSO
+    {
+        list.push(more.clone());
+    }
+    payload
 }
 
 /// What a merged wake adds to the one that waits: its comments, the corrective mark, and that a

@@ -108,6 +108,19 @@ pub(super) fn variables(claimed: &Claimed, told: &Told, trust: &Path) -> Vec<(St
         ours.push(("PAPERCLIP_LINKED_ISSUE_IDS", ticket.id.clone()));
         ours.push(("PAPERCLIP_ISSUE_WORK_MODE", "standard".to_owned()));
     }
+    let verdict = &claimed.wake.payload;
+    if let (Some(id), Some(status)) = (
+        verdict["approvalId"].as_str(),
+        verdict["approvalStatus"].as_str(),
+    ) {
+        ours.push(("PAPERCLIP_APPROVAL_ID", id.to_owned()));
+        ours.push(("PAPERCLIP_APPROVAL_STATUS", status.to_owned()));
+        let issues = verdict["issueIds"].as_array().into_iter().flatten();
+        let issues: Vec<&str> = issues.filter_map(Value::as_str).collect();
+        if !issues.is_empty() {
+            ours.push(("PAPERCLIP_LINKED_ISSUE_IDS", issues.join(",")));
+        }
+    }
     if let Some(comment) = &told.latest {
         ours.push(("PAPERCLIP_WAKE_COMMENT_ID", comment.clone()));
     }
@@ -194,7 +207,13 @@ fn payload(claimed: &Claimed, woken_by: &[Comment]) -> Value {
         "fallbackFetchNeeded": truncated,
         "payload": wake.payload,
     });
-    for name in ["interactionId", "interactionKind", "interactionStatus"] {
+    for name in [
+        "interactionId",
+        "interactionKind",
+        "interactionStatus",
+        "approvalId",
+        "approvalStatus",
+    ] {
         if let Some(value) = wake.payload.get(name) {
             payload[name] = value.clone();
         }

@@ -55,7 +55,13 @@ async fn everything<'w>(
     let question = json!({ "kind": "request_confirmation", "title": mark,
                            "payload": { "prompt": mark } });
     let question = made(world, &on("/interactions"), question).await;
+    let approval = json!({ "type": "request_board_approval", "payload": { "title": mark },
+                           "issueIds": [issue] });
+    let approval = made(world, &of("/approvals"), approval).await;
+    let remark = format!("/api/approvals/{approval}/comments");
+    made(world, &remark, json!({ "body": mark })).await;
     let things = HashMap::from([
+        ("approval", approval),
         ("interaction", question),
         ("company", company.clone()),
         ("agent", agent),

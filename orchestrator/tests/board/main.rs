@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should panic")]
 
 mod api;
+mod approvals;
 mod heartbeat;
 mod hostile;
 mod interactions;

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::unresolved_blockers;
 use crate::model::{Actor, Refusal, Status, Ticket};
-use crate::store::{StoreError, Writer, interactions};
+use crate::store::{StoreError, Writer, approvals, interactions};
 
 /// The states an actor may put a ticket in next, with what each needs.
 #[must_use]
@@ -13,13 +13,13 @@ pub(super) fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
     next.push(json!({
         "status": Status::InReview,
         "requires": "a reviewer in the same request: assigneeUserId (a person), or \
-                     assigneeAgentId (another agent); or a pending interaction that somebody \
+                     assigneeAgentId (another agent); or a pending interaction or approval that somebody \
                      else answers",
     }));
     next.push(json!({
         "status": Status::Blocked,
         "requires": "blockedByIssueIds with a ticket that is not done, or unblockDescriptor \
-                     {\"owner\": WHO, \"action\": WHAT}, or a pending interaction",
+                     {\"owner\": WHO, \"action\": WHAT}, or a pending interaction or approval",
     }));
     next.push(json!({ "status": Status::Cancelled }));
     next.push(json!({ "status": Status::Todo }));
@@ -109,7 +109,7 @@ fn in_review(w: &Writer<'_>, after: &Ticket) -> Result<(), StoreError> {
         .assignee_agent
         .as_deref()
         .is_some_and(|assignee| assignee != agent);
-    if person || other || interactions::awaited(w, &after.id, actor)? {
+    if person || other || awaited(w, after)? {
         return Ok(());
     }
     Err(Refusal::unprocessable(
@@ -120,13 +120,18 @@ fn in_review(w: &Writer<'_>, after: &Ticket) -> Result<(), StoreError> {
     .into())
 }
 
+/// Whether somebody else will answer a question about the ticket, and the asker will hear of it.
+fn awaited(w: &Writer<'_>, ticket: &Ticket) -> Result<bool, StoreError> {
+    Ok(interactions::awaited(w, &ticket.id, &w.actor)? || approvals::awaited(w, &ticket.id)?)
+}
+
 /// A ticket that is blocked says what it waits for, or who must do what.
 fn blocked(w: &Writer<'_>, after: &Ticket, entered: bool) -> Result<(), StoreError> {
     let said = !entered && after.unblock.is_some();
     if said || !unresolved_blockers(w, &after.id)?.is_empty() {
         return Ok(());
     }
-    if matches!(w.actor, Actor::User { .. }) || interactions::awaited(w, &after.id, &w.actor)? {
+    if matches!(w.actor, Actor::User { .. }) || awaited(w, after)? {
         return Ok(());
     }
     Err(Refusal::unprocessable(
