@@ -255,6 +255,8 @@ impl World {
         }
         self.settle();
         self.load()?;
+        // What was on its way when the rules came, as the answer to an answer is, has arrived by then.
+        self.settle();
         for to in self.targets() {
             send(to).map_err(|error| error.to_string())?;
         }
