@@ -92,14 +92,13 @@ impl Held {
 }
 
 /// What becomes of a decision about a request that services of its destination may hold.
-pub(crate) fn judge<'a>(
-    listed: impl Iterator<Item = &'a Service>,
+pub(crate) fn judge(
+    listed: &[&Service],
     request: &Request<'_>,
     facts: &Facts,
     decision: Decision,
 ) -> Result<Decision, Refusal> {
-    let mut holding = listed.filter(|service| service.hold.is_some()).peekable();
-    if holding.peek().is_none() {
+    if listed.iter().all(|service| service.hold.is_none()) {
         return Ok(decision);
     }
     let method = Method::parse(request.method);
@@ -107,8 +106,9 @@ pub(crate) fn judge<'a>(
     let (Some(method), Ok(target)) = (method, target) else {
         return Ok(decision);
     };
-    let mut holding: Vec<(&Service, &Holding)> = holding
-        .filter_map(|service| Some((service, service.hold.as_ref()?)))
+    let mut holding: Vec<(&Service, &Holding)> = listed
+        .iter()
+        .filter_map(|service| Some((*service, service.hold.as_ref()?)))
         .filter(|(_, hold)| {
             hold.entries
                 .iter()

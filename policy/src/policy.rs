@@ -179,28 +179,20 @@ impl Policy {
     /// already inspected passes [`Facts::Push`] or [`Facts::Unreadable`], never [`Facts::None`].
     #[must_use]
     pub fn decide(&self, route: &Route, request: &Request<'_>, facts: &Facts) -> Decision {
+        let listed: Vec<&Service> = self.listed(request.scheme, request.authority).collect();
         let judged = self
-            .judge(route, request, facts)
-            .and_then(|decision| self.held(request, facts, decision));
+            .judge(&listed, route, request, facts)
+            .and_then(|decision| hold::judge(&listed, request, facts, decision));
         match judged {
             Ok(decision) => decision,
             Err(refusal) => Decision::Refuse(refusal),
         }
     }
 
-    /// A service of the destination may have what is permitted wait for a person.
-    fn held(
-        &self,
-        request: &Request<'_>,
-        facts: &Facts,
-        decision: Decision,
-    ) -> Result<Decision, Refusal> {
-        let listed = self.listed(request.scheme, request.authority);
-        hold::judge(listed, request, facts, decision)
-    }
-
+    /// `listed` are the services of the request's authority, narrowest first.
     fn judge(
         &self,
+        listed: &[&Service],
         route: &Route,
         request: &Request<'_>,
         facts: &Facts,
@@ -209,7 +201,6 @@ impl Policy {
         if route.scheme != request.scheme || route.authority != *request.authority {
             return Err(explain.mismatch(route, request));
         }
-        let listed: Vec<&Service> = self.listed(request.scheme, request.authority).collect();
         if !listed.iter().any(|service| service.opens()) {
             return Err(explain.unlisted(request.scheme, request.authority));
         }
@@ -279,7 +270,7 @@ impl Policy {
 
         // A push that no rule judges is not let through by a broad `allow`, on any host.
         if target.takes_a_push() {
-            return Err(explain.unjudged_push(&listed, request, &target));
+            return Err(explain.unjudged_push(listed, request, &target));
         }
 
         // What a condition stands over is opened by conditions alone: a broad `allow` beside them, or
@@ -297,7 +288,7 @@ impl Policy {
                 .filter(|service| service.conditional(method, &target).next().is_some())
                 .collect();
             if claiming.is_empty() {
-                return Err(explain.not_allowed(&listed, request, &target));
+                return Err(explain.not_allowed(listed, request, &target));
             }
             return match content::judge(&claiming, method, &target, facts) {
                 content::Judgement::Inspect(wanted) => {
@@ -316,7 +307,7 @@ impl Policy {
             .filter(|service| service.allows(method, &target))
             .collect();
         if allowing.is_empty() {
-            return Err(explain.not_allowed(&listed, request, &target));
+            return Err(explain.not_allowed(listed, request, &target));
         }
         permit(&allowing, route, request, None)
     }
