@@ -213,8 +213,7 @@ async fn asked(
     let made = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let company = agents::company(w, &company, within.as_deref())?;
+            let company = agents::company(w, &company, w.actor.company())?;
             approvals::create(w, &company.id, &new()?)
         })
         .await?;

@@ -61,8 +61,7 @@ pub(super) async fn create(
     let (body, new) = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let ticket = tickets::get(w, &id, within.as_deref())?;
+            let ticket = tickets::get(w, &id, w.actor.company())?;
             let new: NewInteraction = serde_json::from_value(raw)
                 .map_err(|error| Refusal::invalid(format!("the body does not fit: {error}")))?;
             let (it, new) = interactions::create(w, &ticket.id, new)?;
@@ -127,8 +126,7 @@ pub(super) async fn withdraw(
     let body = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let ticket = tickets::get(w, &id, within.as_deref())?;
+            let ticket = tickets::get(w, &id, w.actor.company())?;
             let reason = body["reason"].as_str();
             let it = interactions::withdraw(w, &ticket.id, &interaction, reason)?;
             Ok(render::interaction(&it, &ticket))
@@ -147,8 +145,7 @@ async fn answer(
     let body = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let ticket = tickets::get(w, &id, within.as_deref())?;
+            let ticket = tickets::get(w, &id, w.actor.company())?;
             let it = interactions::resolve(w, &ticket.id, &interaction, answer, &body)?;
             Ok(render::interaction(&it, &ticket))
         })

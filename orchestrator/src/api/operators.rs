@@ -143,8 +143,7 @@ pub(super) async fn wake(
     let body = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let agent = agents::get(w, &id, within.as_deref())?;
+            let agent = agents::get(w, &id, w.actor.company())?;
             if w.actor.agent().is_some_and(|own| own != agent.id) {
                 return Err(Refusal::forbidden(
                     "wake_other_agent",

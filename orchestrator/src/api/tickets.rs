@@ -96,8 +96,7 @@ pub(super) async fn create(
     let (body, status) = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let company = agents::company(w, &company, within.as_deref())?;
+            let company = agents::company(w, &company, w.actor.company())?;
             let created = tickets::create(w, &company.id, new)?;
             let mut body = render::whole(w, &created.ticket)?;
             match created.deduplicated {
@@ -148,8 +147,7 @@ pub(super) async fn update(
     let body = board
         .store
         .write(actor, move |w| {
-            let within = w.actor.company().map(str::to_owned);
-            let before = tickets::get(w, &id, within.as_deref())?;
+            let before = tickets::get(w, &id, w.actor.company())?;
             fixed(&render::row(w, &before)?, &raw)?;
             let update = tickets::update(w, &before.id, patch)?;
             let mut body = if minimal {

@@ -152,8 +152,7 @@ pub(super) fn awaited(connection: &Connection, ticket: &str) -> Result<bool, Sto
 
 /// Writes a remark on an approval.
 pub fn comment(w: &mut Writer<'_>, id: &str, body: &str) -> Result<Comment, StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let approval = get(w, id, company.as_deref())?;
+    let approval = get(w, id, w.actor.company())?;
     let body = text::body("body", body)?;
     if body.trim().is_empty() {
         return Err(Refusal::invalid("body must not be empty").into());

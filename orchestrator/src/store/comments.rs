@@ -56,8 +56,7 @@ pub fn post(
     reopen: bool,
     interrupt: bool,
 ) -> Result<Comment, StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let ticket = tickets::get(w, reference, company.as_deref())?;
+    let ticket = tickets::get(w, reference, w.actor.company())?;
     if let Some(key) = &new.client_key
         && let Some(earlier) = by_key(w, &ticket.id, &w.actor.own_key(key))?
     {

@@ -37,8 +37,7 @@ pub fn put(
     key: &str,
     new: NewRevision,
 ) -> Result<(Document, bool), StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let ticket = tickets::get(w, reference, company.as_deref())?;
+    let ticket = tickets::get(w, reference, w.actor.company())?;
     w.actor.clone().may_change(&ticket)?;
     let good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_' || b == b'.';
     if key.is_empty() || key.len() > 64 || !key.bytes().all(good) {

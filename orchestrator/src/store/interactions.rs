@@ -63,8 +63,7 @@ pub fn create(
     reference: &str,
     new: NewInteraction,
 ) -> Result<(Interaction, bool), StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let ticket = tickets::get(w, reference, company.as_deref())?;
+    let ticket = tickets::get(w, reference, w.actor.company())?;
     w.actor.may_change(&ticket)?;
     let fingerprint = fingerprint(&new);
     let key = new

@@ -105,8 +105,7 @@ pub fn resubmit(
     id: &str,
     payload: Option<Value>,
 ) -> Result<Approval, StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let approval = get(w, id, company.as_deref())?;
+    let approval = get(w, id, w.actor.company())?;
     if w.actor.agent().is_some() && w.actor.agent() != approval.requested_by_agent.as_deref() {
         let error = "only who asked, or a person, may ask again";
         return Err(Refusal::forbidden("approval_not_yours", error).into());

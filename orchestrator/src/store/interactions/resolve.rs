@@ -33,8 +33,7 @@ pub fn resolve(
     answer: Answer,
     body: &Value,
 ) -> Result<Interaction, StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let ticket = tickets::get(w, reference, company.as_deref())?;
+    let ticket = tickets::get(w, reference, w.actor.company())?;
     let mut it = get(w, &ticket.id, id)?;
     it.may_resolve(&w.actor)?;
     pending(&it)?;
@@ -88,8 +87,7 @@ pub fn withdraw(
     id: &str,
     reason: Option<&str>,
 ) -> Result<Interaction, StoreError> {
-    let company = w.actor.company().map(str::to_owned);
-    let ticket = tickets::get(w, reference, company.as_deref())?;
+    let ticket = tickets::get(w, reference, w.actor.company())?;
     let mut it = get(w, &ticket.id, id)?;
     if w.actor.agent().is_some() && !it.is_by(&w.actor) {
         let error = "only who asked, or a person, may take this back";

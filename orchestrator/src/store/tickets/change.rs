@@ -23,7 +23,7 @@ pub struct Update {
 
 /// Applies a change.
 pub fn update(w: &mut Writer<'_>, id: &str, patch: Patch) -> Result<Update, StoreError> {
-    let before = get(w, id, w.actor.company().map(str::to_owned).as_deref())?;
+    let before = get(w, id, w.actor.company())?;
     w.actor.clone().may_change(&before)?;
     let live = live_run(w, &before.id)?;
     if let (Some(mine), Some(holder)) = (w.actor.run(), &live)
