@@ -22,6 +22,7 @@ pub mod control;
 pub mod credential;
 mod delegate;
 pub mod descriptors;
+mod digest;
 pub mod entrance;
 pub mod errand;
 pub mod exchange;

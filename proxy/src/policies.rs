@@ -12,10 +12,10 @@ use std::sync::{Arc, PoisonError, RwLock};
 use policy::credential::CredentialName;
 use policy::{Destination, Diagnostics, Policy};
 use serde::Serialize;
-use sha2::{Digest, Sha256};
 use tokio::sync::watch;
 
 use crate::config::{Config, CredentialConfig};
+use crate::digest::sha256;
 use crate::upstream::verify;
 
 /// The longest policy text that is read.
@@ -400,7 +400,7 @@ fn parse(text: &str, name: &str, config: &Config) -> Result<LoadedPolicy, Policy
     }
     Ok(LoadedPolicy {
         policy,
-        hash: hash(text),
+        hash: sha256(text),
         name: name.to_owned(),
     })
 }
@@ -447,19 +447,6 @@ fn trusted(policy: &Policy, name: &str) -> Result<(), PolicyError> {
         }
     }
     Ok(())
-}
-
-/// SHA-256 of a policy's text, in hex.
-#[must_use]
-pub fn hash(text: &str) -> String {
-    use std::fmt::Write;
-    Sha256::digest(text.as_bytes())
-        .iter()
-        .fold(String::with_capacity(64), |mut hex, byte| {
-            // Writing to a String cannot fail.
-            let _ = write!(hex, "{byte:02x}");
-            hex
-        })
 }
 
 fn unbound(policy: &Policy, text: &str, name: &str, config: &Config) -> Vec<Binding> {

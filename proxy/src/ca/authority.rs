@@ -13,11 +13,11 @@ use rcgen::{
 };
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject;
-use sha2::Digest;
 use zeroize::Zeroizing;
 
 use super::rotation::{self, AuthorityView};
 use super::{CERTIFICATE, CaError, KEY};
+use crate::digest::sha256;
 
 const LIFE: Duration = Duration::from_secs(5 * 366 * 24 * 3600);
 const BACKDATED: Duration = Duration::from_secs(24 * 3600);
@@ -152,13 +152,9 @@ pub(super) fn describe(
     let expires_text = jiff::Timestamp::from_second(expires)
         .map_err(|error| odd(error.to_string()))?
         .to_string();
-    let mut sha256 = String::new();
-    for byte in sha2::Sha256::digest(certificate.as_ref()) {
-        sha256.push_str(&format!("{byte:02x}"));
-    }
     Ok(AuthorityView {
         name: name.to_owned(),
-        sha256,
+        sha256: sha256(certificate),
         expires: expires_text,
         days_left: (expires - now).div_euclid(24 * 3600),
     })

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use nix::unistd::{Uid, User};
 
 use super::ConfigArg;
-use super::output::{Exit, fail, say, tell};
+use super::output::{Exit, fail, say, say_json, tell};
 use crate::ca::{self, AuthorityView, CaView, Created};
 use crate::config::Config;
 
@@ -158,10 +158,9 @@ fn status(args: &StatusArgs) -> Exit {
         Err(problem) => return fail(&problem),
     };
     if args.json {
-        match serde_json::to_string(&view) {
-            Ok(text) => say(&text),
-            Err(problem) => return fail(&problem),
-        };
+        if let Err(exit) = say_json(&view) {
+            return exit;
+        }
     } else {
         show(&view);
     }

@@ -9,6 +9,8 @@ use std::error::Error;
 use std::io::Write;
 use std::process::ExitCode;
 
+use serde::Serialize;
+
 /// What a command found out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Exit {
@@ -34,6 +36,21 @@ impl From<Exit> for ExitCode {
 pub(super) fn say(text: &str) -> bool {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}").and_then(|()| out.flush()).is_ok()
+}
+
+/// A value as JSON, on one line.
+pub(super) fn say_json(value: &impl Serialize) -> Result<(), Exit> {
+    said(serde_json::to_string(value))
+}
+
+/// A value as JSON for people, on many lines.
+pub(super) fn say_pretty(value: &impl Serialize) -> Result<(), Exit> {
+    said(serde_json::to_string_pretty(value))
+}
+
+fn said(text: serde_json::Result<String>) -> Result<(), Exit> {
+    say(&text.map_err(|problem| fail(&problem))?);
+    Ok(())
 }
 
 /// Talk.

@@ -11,7 +11,7 @@ use clap::{Args, Subcommand};
 use policy::credential::CredentialName;
 use policy::{Facts, Inspection, Outcome, Policy, Refusal, RuleId, Trial};
 
-use super::output::{Exit, fail, say, tell};
+use super::output::{Exit, fail, say, say_json, say_pretty, tell};
 use crate::config::Config;
 use crate::policies::{self, PolicyError};
 
@@ -91,12 +91,9 @@ pub(super) fn policy(command: &PolicyCommand) -> Exit {
         PolicyCommand::Diff(args) => diff::diff(args),
         PolicyCommand::Replay(args) => replay::replay(args),
         PolicyCommand::Fmt(args) => fmt::fmt(args),
-        PolicyCommand::Schema => match serde_json::to_string_pretty(&policy::schema()) {
-            Ok(text) => {
-                say(&text);
-                Exit::Yes
-            }
-            Err(problem) => fail(&problem),
+        PolicyCommand::Schema => match say_pretty(&policy::schema()) {
+            Ok(()) => Exit::Yes,
+            Err(exit) => exit,
         },
     }
 }
@@ -239,10 +236,9 @@ fn explain(args: &ExplainArgs) -> Exit {
     };
     let verdict = judge(&policy, trial, &args.refs);
     if args.json {
-        match serde_json::to_string(&verdict) {
-            Ok(text) => say(&text),
-            Err(problem) => return fail(&problem),
-        };
+        if let Err(exit) = say_json(&verdict) {
+            return exit;
+        }
     } else {
         print(&verdict, args);
     }

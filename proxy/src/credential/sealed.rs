@@ -15,9 +15,9 @@ use std::sync::Arc;
 
 use policy::credential::CredentialName;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use crate::config::StoreConfig;
+use crate::digest::sha256;
 use crate::store::{Files, Store, StoreError};
 use crate::vault::{Secret, VaultError};
 
@@ -197,8 +197,7 @@ impl Sealed {
 }
 
 pub(super) fn digest(seed: &Secret) -> String {
-    let digest = Sha256::digest(seed.expose());
-    digest.iter().map(|byte| format!("{byte:02x}")).collect()
+    sha256(seed.expose())
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use policy::record::redact_target;
 use serde::Serialize;
 
 use super::Asking;
+use crate::digest::sha256;
 
 /// So much of a body is kept to be shown.
 const SHOWN_BYTES: usize = 16 * 1024;
@@ -54,7 +55,7 @@ impl View {
         let text = begin.and_then(|bytes| std::str::from_utf8(bytes).ok());
         Self {
             id: id.to_owned(),
-            digest: digest(held.subject()),
+            digest: sha256(held.subject()),
             state: "waiting",
             decider: None,
             seconds_left: held.seconds(),
@@ -85,10 +86,4 @@ impl View {
             self.rule
         )
     }
-}
-
-fn digest(subject: &str) -> String {
-    use sha2::{Digest, Sha256};
-    let hash = Sha256::digest(subject.as_bytes());
-    hash.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -5,10 +5,10 @@ use http::Method;
 use http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use http::request::Parts;
 use policy::{Body, Content, Reading, Spool, Wanted};
-use sha2::{Digest, Sha256};
 
 use super::packed::{self, Unpacked};
 use super::{form, graphql, json};
+use crate::digest::sha256;
 use crate::{classify, strip};
 
 /// The facts of a request whose body, if it is asked about, is `bytes`; none if it is longer than
@@ -44,7 +44,7 @@ fn body(parts: &Parts, spool: Spool, bytes: &Bytes) -> Body {
     let wide = |length: usize| u64::try_from(length).unwrap_or(u64::MAX);
     let mut body = Body {
         bytes: Some(wide(bytes.len())),
-        sha256: hex(&Sha256::digest(bytes)),
+        sha256: sha256(bytes),
         ..Body::beyond()
     };
     let text = match unpacked(&parts.headers, bytes, spool.most) {
@@ -157,8 +157,4 @@ fn only<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h [u8]
         (value, None) => Ok(value.map(HeaderValue::as_bytes)),
         (_, Some(_)) => Err(()),
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -40,11 +40,11 @@ fn a_policy_is_loaded_with_its_hash() {
     let files = files(POLICY);
     let policies = Policies::load(Arc::clone(&files.config)).unwrap();
     let loaded = policies.get("default").unwrap();
-    assert_eq!(loaded.hash, hash(POLICY));
+    assert_eq!(loaded.hash, sha256(POLICY));
     assert_eq!(loaded.policy.services().len(), 1);
     assert!(policies.get("other").is_none());
     assert_eq!(
-        hash("abc"),
+        sha256("abc"),
         "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     );
 }

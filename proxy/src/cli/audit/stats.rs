@@ -8,7 +8,7 @@ use clap::Args;
 use policy::record::{Record, RecordKind};
 use serde::Serialize;
 
-use super::super::output::{Exit, fail, say};
+use super::super::output::{Exit, say, say_pretty};
 use super::{FilterArgs, SourceArg, unreadable};
 use crate::audit::query::{Reader, host_of};
 use crate::audit::tail::clean;
@@ -159,10 +159,9 @@ pub(super) fn stats(args: &StatsArgs) -> Exit {
     }
     stats.keep_top(args.top);
     if args.json {
-        match serde_json::to_string_pretty(&stats) {
-            Ok(text) => say(&text),
-            Err(problem) => return fail(&problem),
-        };
+        if let Err(exit) = say_pretty(&stats) {
+            return exit;
+        }
     } else {
         say(stats.text().trim_end());
     }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::super::output::{Exit, fail, say, tell};
+use super::super::output::{Exit, fail, say, say_pretty, tell};
 use super::{SourceArg, anchors, unreadable};
 use crate::audit::signing::judge;
 use crate::audit::verify::{Check, Judge, verify_at};
@@ -65,10 +65,9 @@ pub(super) fn verify(args: &VerifyArgs) -> Exit {
         Err(problem) => return unreadable(&path, &problem),
     };
     if args.json {
-        match serde_json::to_string_pretty(&report) {
-            Ok(text) => say(&text),
-            Err(problem) => return fail(&problem),
-        };
+        if let Err(exit) = say_pretty(&report) {
+            return exit;
+        }
     } else {
         say(&report.to_string());
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use policy::Power;
 
-use super::super::output::{Exit, fail, say};
+use super::super::output::{Exit, say, say_pretty};
 use super::parse_or_tell;
 
 #[derive(Debug, Args)]
@@ -27,10 +27,9 @@ pub(super) fn diff(args: &DiffArgs) -> Exit {
     };
     let difference = old.difference(&new);
     if args.json {
-        match serde_json::to_string_pretty(&difference) {
-            Ok(text) => say(&text),
-            Err(problem) => return fail(&problem),
-        };
+        if let Err(exit) = say_pretty(&difference) {
+            return exit;
+        }
     } else {
         for (title, list) in [
             ("becomes possible", &difference.gained),

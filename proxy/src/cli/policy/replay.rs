@@ -10,7 +10,7 @@ use policy::record::Record;
 use serde::Serialize;
 
 use super::super::audit::{FilterArgs, remark, unreadable};
-use super::super::output::{Exit, fail, say, tell};
+use super::super::output::{Exit, say, say_pretty, tell};
 use super::parse_or_tell;
 use crate::audit::query::Reader;
 use crate::audit::snapshot::Snapshot;
@@ -199,10 +199,9 @@ pub(super) fn replay(args: &ReplayArgs) -> Exit {
         return unreadable(&args.audit, &problem);
     }
     if args.json {
-        match serde_json::to_string_pretty(&outcome) {
-            Ok(text) => say(&text),
-            Err(problem) => return fail(&problem),
-        };
+        if let Err(exit) = say_pretty(&outcome) {
+            return exit;
+        }
     } else {
         outcome.show();
     }
