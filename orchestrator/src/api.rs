@@ -5,23 +5,29 @@
 //! socket people connect; who asks is decided by the kernel (`SO_PEERCRED`). A request's own words
 //! about its author are never believed. People's routes answer 403 to runs.
 
+mod absent;
 mod agents;
 mod approvals;
+mod attachments;
 mod auth;
 mod body;
 mod comments;
+mod costs;
 mod documents;
 mod failure;
 mod goals;
 mod interactions;
 mod labels;
 mod listen;
+mod multipart;
 mod operators;
+mod overview;
 mod projects;
 mod render;
 mod routes;
 mod runs;
 mod tickets;
+mod work_products;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -37,6 +43,7 @@ pub use routes::ROUTES;
 use crate::gate_client::GateClient;
 use crate::model::Refusal;
 use crate::store::Store;
+use crate::store::files::Files;
 use failure::Failure;
 
 /// The largest body that is read.
@@ -51,6 +58,8 @@ pub struct Board {
     pub gate: GateClient,
     /// Where run logs are.
     pub runs: PathBuf,
+    /// Where attachments are.
+    pub files: Files,
     /// Which slices of host ids runs may have.
     pub slices: Arc<[i64]>,
 }

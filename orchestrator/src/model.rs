@@ -9,6 +9,7 @@ pub mod agent;
 pub mod approval;
 pub mod interaction;
 pub mod mention;
+pub mod output;
 pub mod project;
 pub mod refusal;
 pub mod run;

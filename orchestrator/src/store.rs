@@ -6,9 +6,12 @@
 
 pub mod agents;
 pub mod approvals;
+pub mod attachments;
 mod batch;
 pub mod comments;
+pub mod costs;
 pub mod documents;
+pub mod files;
 pub mod goals;
 pub mod interactions;
 pub mod journal;
@@ -19,6 +22,7 @@ pub mod schema;
 pub mod snapshot;
 pub mod tickets;
 pub mod wakes;
+pub mod work_products;
 mod worker;
 
 use std::fs::{OpenOptions, Permissions};

@@ -9,19 +9,20 @@ use super::failure::Failure;
 use super::{Shared, render};
 use crate::model::time::iso;
 use crate::model::{Actor, Refusal};
-use crate::store::{agents, tickets};
+use crate::store::{agents, costs, tickets};
 
 /// `GET /api/agents/me`
 pub(super) async fn me(
     State(board): State<Shared>,
     Caller(actor): Caller,
 ) -> Result<Json<Value>, Failure> {
-    let id = own_id(&actor)?;
+    let (id, now) = (own_id(&actor)?, board.store.now());
     let body = board
         .store
         .read(move |db| {
             let agent = agents::get(db, &id, None)?;
             let mut body = render::agent(&agent, false);
+            body["spentMonthlyCents"] = json!(costs::of_agent_this_month(db, &agent.id, now)?);
             body["chainOfCommand"] = render::chain_of_command(db, &agent)?;
             body["orgChainHealth"] = json!({ "status": "healthy" });
             Ok(body)

@@ -2,6 +2,7 @@
 
 mod approval;
 mod asked;
+mod output;
 mod plan;
 
 use rusqlite::Connection;
@@ -13,6 +14,7 @@ use crate::store::{StoreError, agents, labels, runs, tickets};
 
 pub(super) use approval::{approval, remark};
 pub(super) use asked::interaction;
+pub(super) use output::{attachment, work_product};
 pub(super) use plan::{goal, goal_of, label, project, project_of};
 
 fn ticket(ticket: &Ticket, execution: Option<&str>) -> Value {

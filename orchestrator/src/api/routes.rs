@@ -7,8 +7,8 @@ use axum::Router;
 use axum::routing::{delete, get, patch, post, put};
 
 use super::{
-    Shared, agents, approvals, comments, documents, goals, interactions, labels, operators,
-    projects, runs, tickets,
+    Shared, absent, agents, approvals, attachments, comments, costs, documents, goals,
+    interactions, labels, operators, overview, projects, runs, tickets, work_products,
 };
 
 macro_rules! table {
@@ -62,6 +62,31 @@ table! {
     post "/api/approvals/{approval}/reject" => approvals::reject;
     post "/api/approvals/{approval}/request-revision" => approvals::revise;
     post "/api/approvals/{approval}/resubmit" => approvals::resubmit;
+    post "/api/companies/{company}/cost-events" => costs::record;
+    get "/api/companies/{company}/costs/summary" => costs::summary;
+    get "/api/companies/{company}/costs/by-agent" => costs::by_agent;
+    get "/api/companies/{company}/costs/by-project" => costs::by_project;
+    get "/api/companies/{company}/dashboard" => overview::dashboard;
+    get "/api/companies/{company}/org" => overview::org;
+    get "/api/agents/me/secrets" => absent::own_nothing;
+    post "/api/agents/{agent}/keys" => absent::never_of_agent;
+    post "/api/agents/{agent}/skills/sync" => absent::never_of_agent;
+    get "/api/companies/{company}/secrets" => absent::nothing;
+    post "/api/companies/{company}/secrets" => absent::never;
+    get "/api/companies/{company}/secret-proposals" => absent::nothing;
+    post "/api/companies/{company}/secret-proposals" => absent::never;
+    get "/api/companies/{company}/decisions" => absent::nothing;
+    post "/api/companies/{company}/decisions" => absent::never;
+    get "/api/companies/{company}/cases" => absent::nothing;
+    post "/api/companies/{company}/cases" => absent::never;
+    get "/api/companies/{company}/skills" => absent::nothing;
+    post "/api/companies/{company}/skills" => absent::never;
+    get "/api/companies/{company}/execution-workspaces" => absent::nothing;
+    post "/api/companies/{company}/execution-workspaces" => absent::never;
+    get "/api/companies/{company}/project-tools" => absent::nothing;
+    post "/api/companies/{company}/project-tools" => absent::never;
+    post "/api/companies/{company}/imports" => absent::never;
+    post "/api/companies/{company}/exports" => absent::never;
     get "/api/heartbeat-runs" => runs::list;
     get "/api/heartbeat-runs/{run}" => runs::show;
     get "/api/heartbeat-runs/{run}/log" => runs::log;
@@ -86,6 +111,14 @@ table! {
     post "/api/issues/{issue}/interactions/{interaction}/respond" => interactions::respond;
     post "/api/issues/{issue}/interactions/{interaction}/verdicts" => interactions::verdicts;
     post "/api/issues/{issue}/interactions/{interaction}/withdraw" => interactions::withdraw;
+    get "/api/issues/{issue}/attachments" => attachments::list;
+    post "/api/companies/{company}/issues/{issue}/attachments" => attachments::create;
+    get "/api/attachments/{attachment}" => attachments::show;
+    get "/api/attachments/{attachment}/content" => attachments::content;
+    delete "/api/attachments/{attachment}" => attachments::remove;
+    get "/api/issues/{issue}/work-products" => work_products::list;
+    post "/api/issues/{issue}/work-products" => work_products::create;
+    patch "/api/work-products/{product}" => work_products::change;
     get "/api/issues/{issue}/timeline" => operators::timeline;
     get "/api/issues/{issue}/why" => operators::why;
 }

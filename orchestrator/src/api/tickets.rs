@@ -16,7 +16,7 @@ use super::{Shared, render};
 use crate::model::time::iso;
 use crate::model::{Refusal, Status};
 use crate::store::tickets::{self, Filter, NewTicket, Patch};
-use crate::store::{StoreError, agents, comments, labels};
+use crate::store::{StoreError, agents, attachments, comments, labels};
 
 type Parameters = Query<HashMap<String, String>>;
 
@@ -193,7 +193,7 @@ pub(super) async fn context(
                     "latestCommentAt": newest.as_ref().map(|c| iso(c.created_at)),
                 },
                 "wakeComment": wake,
-                "attachments": [],
+                "attachments": attachments::list(db, &ticket.id)?.iter().map(render::attachment).collect::<Value>(),
                 "continuationSummary": null,
                 "planReviewContext": null,
                 "documentReviewContext": null,

@@ -22,6 +22,7 @@ use crate::container::LxcEngine;
 use crate::container::cgroup::{CgroupError, CgroupRoot};
 use crate::container::slices::{self, Held, SLICE_IDS, SliceError, Slices};
 use crate::gate_client::GateClient;
+use crate::store::files::Files;
 use crate::store::{Store, StoreError};
 use crate::supervise::{Settings, Supervisor};
 use crate::workspace::Workspaces;
@@ -163,6 +164,7 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         store: store.clone(),
         gate: gate.clone(),
         runs: config.runs.clone(),
+        files: Files::new(config.state.join("attachments")),
         slices: Arc::clone(&usable),
     });
     let (stop, stopped) = watch::channel(false);

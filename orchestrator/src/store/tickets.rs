@@ -11,6 +11,8 @@ mod patch;
 mod row;
 mod search;
 
+use std::collections::HashMap;
+
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -120,6 +122,14 @@ pub fn list(
     page(rows, |ticket| {
         ticket.description.as_ref().map_or(0, String::len)
     })
+}
+
+/// How many tickets of a company have each status.
+pub fn counts(connection: &Connection, company: &str) -> Result<HashMap<Status, i64>, StoreError> {
+    let mut statement = connection
+        .prepare_cached("SELECT status, count(*) FROM tickets WHERE company = ? GROUP BY status")?;
+    let rows = statement.query_map([company], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 /// What an agent may work on, most urgent first.

@@ -60,7 +60,23 @@ async fn everything<'w>(
     let approval = made(world, &of("/approvals"), approval).await;
     let remark = format!("/api/approvals/{approval}/comments");
     made(world, &remark, json!({ "body": mark })).await;
+    let product = json!({ "type": mark, "title": mark });
+    let product = made(world, &on("/work-products"), product).await;
+    let form = format!(
+        "--b\r\nContent-Disposition: form-data; name=\"file\"; filename=\"{mark}\"\r\n\r\n{mark}\r\n--b--"
+    );
+    let headers = [("content-type", "multipart/form-data; boundary=b")];
+    let target = of(&format!("/issues/{issue}/attachments"));
+    let kept = world
+        .call("api.sock", "POST", &target, &headers, form.as_bytes())
+        .await;
+    assert_eq!(kept.status, 201, "{kept:?}");
+    let cost = json!({ "agentId": agent, "provider": mark, "model": mark, "costCents": 1,
+                       "occurredAt": "2026-01-01T00:00:00Z", "issueId": issue });
+    made(world, &of("/cost-events"), cost).await;
     let things = HashMap::from([
+        ("product", product),
+        ("attachment", text(&kept.body["id"])),
         ("approval", approval),
         ("interaction", question),
         ("company", company.clone()),
@@ -156,7 +172,7 @@ async fn companies_see_nothing_of_each_other_on_any_route() {
             own.status == 200 || (people && code == "operators_only"),
             "{path}: {own:?}"
         );
-        let said = own.body.to_string();
+        let said = own.text.clone();
         let foreign_id = theirs
             .iter()
             .find(|(k, id)| **k != "key" && said.contains(id.as_str()));

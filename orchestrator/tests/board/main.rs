@@ -10,6 +10,8 @@ mod hostile;
 mod interactions;
 mod isolation;
 mod limits;
+mod outputs;
+mod overview;
 mod plan;
 mod race;
 mod recovery;

@@ -15,6 +15,7 @@ use orchestrator::container::{
 };
 use orchestrator::gate_client::GateClient;
 use orchestrator::store::Store;
+use orchestrator::store::files::Files;
 use orchestrator::supervise::{Homes, Settings, Supervisor};
 use policy::grant::{OpenRun, OpenedRun, RunId};
 use serde_json::{Value, json};
@@ -218,6 +219,10 @@ fn gate_router(gate: Gate) -> Router {
 pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) body: Value,
+    /// The head, as it came.
+    pub(crate) head: String,
+    /// The body, as it came.
+    pub(crate) text: String,
 }
 
 /// Everything.
@@ -263,6 +268,7 @@ impl World {
             store: store.clone(),
             gate: GateClient::new(dir.path().join("control.sock")),
             runs: dir.path().join("runs"),
+            files: Files::new(dir.path().join("attachments")),
             slices: (0..200).collect(),
         });
         let (stop, stopped) = watch::channel(false);
@@ -398,6 +404,13 @@ impl World {
             .body
     }
 
+    /// How many files attachments have.
+    pub(crate) fn files(&self) -> usize {
+        let folders = std::fs::read_dir(self.dir.path().join("attachments")).unwrap();
+        let count = |folder: std::fs::DirEntry| std::fs::read_dir(folder.path()).unwrap().count();
+        folders.map(|folder| count(folder.unwrap())).sum()
+    }
+
     pub(crate) async fn issue(&self, id: &str) -> Value {
         self.person("GET", &format!("/api/issues/{id}"), json!({}))
             .await
@@ -463,6 +476,8 @@ impl World {
         Answer {
             status,
             body: serde_json::from_str(body).unwrap_or(Value::Null),
+            head: head.to_owned(),
+            text: body.to_owned(),
         }
     }
 }
