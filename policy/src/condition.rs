@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::ask::{Asked, ModelCondition};
 use crate::content;
 use crate::path::Target;
 use crate::pattern::{Entry, Method, text_matches};
@@ -35,6 +36,8 @@ pub(crate) struct Conditions {
     pub(crate) form: BTreeMap<String, Vec<String>>,
     /// Operations of a GraphQL request.
     pub(crate) graphql: Vec<OperationWord>,
+    /// What may be asked of a model.
+    pub(crate) model: Option<ModelCondition>,
 }
 
 /// A JSON pointer (RFC 6901) as written, with its decoded tokens.
@@ -58,6 +61,8 @@ pub(crate) enum Objection {
     NotMet { found: String, wanted: String },
     /// An operation that none of the words permits.
     Operation { found: String, wanted: String },
+    /// Something is asked of a model that may not be.
+    Model { found: String, wanted: String },
     /// It could not be told; says why.
     Unreadable(String),
     /// The body is longer than the service has read.
@@ -207,7 +212,7 @@ impl Conditions {
     pub(crate) fn wanted(&self, most: u64) -> Wanted {
         let body = Spool {
             most,
-            json: !self.json.is_empty(),
+            json: !self.json.is_empty() || self.model.is_some(),
             form: !self.form.is_empty(),
             graphql: !self.graphql.is_empty(),
         };
@@ -246,6 +251,7 @@ impl Conditions {
             return Err(Objection::TooLong);
         }
         self.json(body)?;
+        self.model(target, body)?;
         self.form(body)?;
         self.graphql(body)
     }
@@ -271,6 +277,14 @@ impl Conditions {
             }
         }
         Ok(())
+    }
+
+    fn model(&self, target: &Target<'_>, body: &Body) -> Result<(), Objection> {
+        let Some(model) = &self.model else {
+            return Ok(());
+        };
+        let asked = Asked::read(read(&body.json)?, target, body.bytes.unwrap_or(0));
+        model.judge(&asked.map_err(Objection::Unreadable)?)
     }
 
     fn form(&self, body: &Body) -> Result<(), Objection> {
@@ -330,6 +344,7 @@ impl Conditions {
             let words: Vec<String> = self.graphql.iter().map(ToString::to_string).collect();
             lines.push(format!("graphql {}", words.join(" | ")));
         }
+        lines.extend(self.model.as_ref().map(ModelCondition::line));
         lines
     }
 }

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use crate::ask::Asked;
 use crate::condition::Objection;
 use crate::path::Target;
 use crate::pattern::Method;
 use crate::record::RecordFacts;
 use crate::refusal::{Code, Refusal, clip};
-use crate::request::{Content, Facts, Wanted};
+use crate::request::{Content, Facts, Reading, Wanted};
 use crate::service::Service;
 
 /// What the conditions lead to.
@@ -76,6 +77,29 @@ pub(crate) fn judge<'a>(
     }
 }
 
+/// What is asked of a model, where one of the services judges that.
+pub(crate) fn asked(
+    allowing: &[&Service],
+    method: Method,
+    target: &Target<'_>,
+    facts: &Facts,
+) -> Option<Asked> {
+    let mut conditional = allowing
+        .iter()
+        .flat_map(|service| service.conditional(method, target));
+    if !conditional.any(|when| when.conditions.model.is_some()) {
+        return None;
+    }
+    let Facts::Content(content) = facts else {
+        return None;
+    };
+    let body = content.body.as_ref()?;
+    match &body.json {
+        Reading::Read(json) => Asked::read(json, target, body.bytes?).ok(),
+        Reading::NotAsked | Reading::Unreadable(_) => None,
+    }
+}
+
 /// What all of them ask about.
 fn wanted(claiming: &[&Service], method: Method, target: &Target<'_>) -> Wanted {
     let mut wanted = Wanted::default();
@@ -117,6 +141,13 @@ fn refusal(service: &Service, objection: &Objection) -> Refusal {
             &format!("rule `{id}` does not permit the GraphQL operation {found}, only {wanted}"),
             &format!(
                 "use an operation that is listed, or have \"{found}\" added to graphql of service `{id}` in the policy"
+            ),
+        ),
+        Objection::Model { found, wanted } => Refusal::new(
+            Code::ModelNotAllowed,
+            &format!("rule `{id}` does not permit {found}"),
+            &format!(
+                "ask for {wanted}, or have models, max_tokens or tools of service `{id}` changed in the policy"
             ),
         ),
         Objection::Unreadable(problem) => Refusal::new(

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use crate::authority::Scheme;
 use crate::condition::{Conditional, Conditions, Pointer};
+use crate::model::ModelGlob;
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry};
 use crate::service::{INSPECTED_BYTES, Kind, SEGMENT, Service, WEBSOCKET};
@@ -36,7 +37,8 @@ pub(crate) fn body(service: &Service) -> String {
         | Kind::Npm
         | Kind::Pypi
         | Kind::Crates
-        | Kind::Debian => Kind::Http,
+        | Kind::Debian
+        | Kind::Llm => Kind::Http,
         Kind::Board => Kind::Board,
     };
     line(&mut out, "kind", &quoted(kind.as_str()));
@@ -146,6 +148,7 @@ fn when(conditional: &Conditional) -> String {
         json,
         form,
         graphql,
+        model,
     } = &conditional.conditions;
     for (key, map) in [("query", query), ("headers", headers), ("form", form)] {
         let member = |(name, values): (&String, &Vec<String>)| {
@@ -166,6 +169,19 @@ fn when(conditional: &Conditional) -> String {
     if !graphql.is_empty() {
         let words: Vec<String> = graphql.iter().map(ToString::to_string).collect();
         line(&mut out, "graphql", &list(words.iter().map(String::as_str)));
+    }
+    if let Some(model) = model {
+        line(
+            &mut out,
+            "models",
+            &list(model.models.iter().map(ModelGlob::as_str)),
+        );
+        if let Some(most) = model.max_tokens {
+            line(&mut out, "max_tokens", &most.to_string());
+        }
+        if !model.tools {
+            line(&mut out, "tools", "false");
+        }
     }
     out
 }

@@ -412,6 +412,10 @@ fn add_line(service: &Service, request: &Request<'_>, target: &Target<'_>) -> St
                 service.id
             )
         }
+        Kind::Llm => format!(
+            "use an endpoint that service `{}` lists, or have a service of kind http added for this path",
+            service.id
+        ),
         Kind::Github => format!(
             "service `{}` opens git and what its api and also name; have a service of kind http added for this path",
             service.id

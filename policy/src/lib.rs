@@ -12,6 +12,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod address;
+mod ask;
 pub mod authority;
 pub mod boundary;
 mod caps;
@@ -46,6 +47,7 @@ mod source;
 mod suffix;
 mod trial;
 
+pub use ask::Asked;
 pub use caps::Caps;
 pub use case::Case;
 pub use diagnostics::{Diagnostics, Problem};

@@ -46,6 +46,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
+use crate::ask::Asked;
 use crate::authority::{Authority, Scheme};
 use crate::caps::Caps;
 use crate::credential::CredentialName;
@@ -108,6 +109,7 @@ pub struct Permit {
     pub(crate) caps: Caps,
     pub(crate) usage: Option<Provider>,
     pub(crate) rates: Vec<(RuleId, Rate)>,
+    pub(crate) asked: Option<Asked>,
 }
 
 impl RuleId {
@@ -248,6 +250,12 @@ impl Permit {
     #[must_use]
     pub fn usage(&self) -> Option<Provider> {
         self.usage
+    }
+
+    /// What is asked of a model, where a rule judged that.
+    #[must_use]
+    pub fn asked(&self) -> Option<&Asked> {
+        self.asked.as_ref()
     }
 
     /// How often one asker may do this, by each rule that says so.

@@ -1,5 +1,6 @@
 //! A policy and its judgement.
 
+use crate::ask::Asked;
 use crate::authority::{Authority, Host, Scheme};
 use crate::caps::Caps;
 use crate::credential::CredentialName;
@@ -262,7 +263,7 @@ impl Policy {
             return match push::judge(&judging, facts) {
                 push::Judgement::Inspect => Ok(Decision::Inspect(Inspection::ReceivePack)),
                 push::Judgement::Allow(allowing, summary) => {
-                    permit(&allowing, route, request, Some(summary))
+                    permit(&allowing, route, request, Some(summary), None)
                 }
                 push::Judgement::Refuse(refusal) => Err(refusal),
             };
@@ -295,7 +296,8 @@ impl Policy {
                     Ok(Decision::Inspect(Inspection::Content(wanted)))
                 }
                 content::Judgement::Allow(allowing, summary) => {
-                    permit(&allowing, route, request, summary)
+                    let asked = content::asked(&allowing, method, &target, facts);
+                    permit(&allowing, route, request, summary, asked)
                 }
                 content::Judgement::Refuse(refusal) => Err(refusal),
             };
@@ -309,7 +311,7 @@ impl Policy {
         if allowing.is_empty() {
             return Err(explain.not_allowed(listed, request, &target));
         }
-        permit(&allowing, route, request, None)
+        permit(&allowing, route, request, None, None)
     }
 
     /// The services of an authority, narrowest first.
@@ -372,6 +374,7 @@ fn permit(
     route: &Route,
     request: &Request<'_>,
     facts: Option<RecordFacts>,
+    asked: Option<Asked>,
 ) -> Result<Decision, Refusal> {
     let first = |injecting: bool| {
         allowing
@@ -421,7 +424,10 @@ fn permit(
     let rates = allowing
         .iter()
         .filter_map(|service| service.rate.map(|rate| (service.id.clone(), rate)));
-    let usage = allowing.iter().find_map(|service| service.usage);
+    let mut counting = allowing
+        .iter()
+        .filter(|service| asked.is_some() || !service.judges_models());
+    let usage = counting.find_map(|service| service.usage);
     Ok(Decision::Permit(Permit {
         rule: rule.id.clone(),
         credential: rule.credential.clone(),
@@ -434,6 +440,7 @@ fn permit(
         caps,
         usage,
         rates: rates.collect(),
+        asked,
     }))
 }
 

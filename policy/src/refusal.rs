@@ -80,6 +80,8 @@ codes! {
     DeleteNotAllowed = "delete_not_allowed", 403;
     /// Git LFS is not served.
     LfsNotAllowed = "lfs_not_allowed", 403;
+    /// The model, a bound of what it writes, or tools that no rule permits.
+    ModelNotAllowed = "model_not_allowed", 403;
     /// The facts that the rule needs could not be read from the request.
     CouldNotInspect = "could_not_inspect", 403;
     /// The body is longer than the rule has read.

@@ -36,6 +36,7 @@ fn service(kind: Kind) -> Value {
         Kind::Http | Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian | Kind::Board => {
             vec!["kind"]
         }
+        Kind::Llm => vec!["kind", "provider", "models"],
         Kind::Github => vec!["kind", "repos"],
         Kind::Proxmox => vec!["kind", "allow"],
     };
@@ -89,6 +90,12 @@ fn when() -> Value {
             "headers" => map("What named fields of the head must be; `*` for any characters."),
             "json" => map("What must stand at JSON pointers of the body."),
             "form" => map("What named fields of a form must be; `*` for any characters."),
+            "models" => texts("Models that may be asked; `*` for any characters."),
+            "max_tokens" => number(
+                1 << 32,
+                "The most tokens that a request may ask for; it must say how many.",
+            ),
+            "tools" => flag("Whether tools may be given to the model."),
             "graphql" => texts("Operations: `query`, `mutation:NAME`, ..."),
             _ => texts("`METHOD /path` lines that are allowed where every condition is met."),
         };
@@ -158,6 +165,22 @@ fn key(name: &str) -> Option<Value> {
             MOST_SECONDS,
             "The most seconds that a request with its answer may take.",
         ),
+        "provider" => {
+            let names: Vec<&str> = Provider::ALL.iter().map(|one| one.as_str()).collect();
+            json!({ "enum": names, "description": "Whose models they are." })
+        }
+        "base_url" => {
+            text("Where they are, as clients have it; the provider's own place if it is not said.")
+        }
+        "models" => texts("Models that may be asked; `*` for any characters."),
+        "max_tokens" => number(
+            1 << 32,
+            "The most tokens that a request may ask for; it must say how many.",
+        ),
+        "tools" => flag("Whether tools may be given to the model; default true."),
+        "endpoints" => {
+            texts("What of the provider's interface is open; all that is known if it is not said.")
+        }
         "rate" => text("How often one agent may use it, as in `60/minute`."),
         "usage" => {
             let names: Vec<&str> = Provider::ALL.iter().map(|one| one.as_str()).collect();

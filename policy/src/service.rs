@@ -113,6 +113,7 @@ pub(crate) enum Kind {
     Pypi,
     Crates,
     Debian,
+    Llm,
     Board,
 }
 
@@ -206,7 +207,7 @@ pub(crate) struct Features {
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 8] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Http,
         Self::Github,
         Self::Proxmox,
@@ -214,6 +215,7 @@ impl Kind {
         Self::Pypi,
         Self::Crates,
         Self::Debian,
+        Self::Llm,
         Self::Board,
     ];
 
@@ -226,6 +228,7 @@ impl Kind {
             Self::Pypi => "pypi",
             Self::Crates => "crates",
             Self::Debian => "debian",
+            Self::Llm => "llm",
             Self::Board => "board",
         }
     }
@@ -310,6 +313,12 @@ impl Service {
                     entry.covers_method(method) && entry.covers_target(target, self.case)
                 })
         })
+    }
+
+    /// Whether it judges what is asked of models: only where it does is what they took read, then.
+    pub(crate) fn judges_models(&self) -> bool {
+        let mut when = self.when.iter();
+        when.any(|when| when.conditions.model.is_some())
     }
 
     /// For people.

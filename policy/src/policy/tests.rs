@@ -6,6 +6,7 @@ mod git;
 mod github;
 mod http;
 mod kinds;
+mod models;
 mod properties;
 mod refusals;
 mod slashes;

@@ -212,6 +212,12 @@ fn read_tables<'a>(
 }
 
 impl<'a> Table<'a> {
+    /// Where a key stands that was not taken yet.
+    pub(super) fn find(&self, key: &str, problems: &Problems) -> Option<Place> {
+        let (_, span, _) = self.entries.iter().find(|(name, _, _)| name == key)?;
+        Some(problems.place(span, format!("{}.{key}", self.place.path)))
+    }
+
     /// Takes a string. A value of another type is a problem and `None`.
     pub(super) fn string(&mut self, key: &str, problems: &mut Problems) -> Option<Field<String>> {
         let (place, value) = self.take(key, problems)?;

@@ -4,6 +4,7 @@ mod api;
 mod github;
 mod hold;
 mod lines;
+mod llm;
 mod registries;
 mod when;
 
@@ -90,6 +91,18 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
             (NETWORK, &["packages", "deny_packages", "publish"])
         }
         Kind::Debian => (NETWORK, &["scheme", "packages", "deny_packages"]),
+        Kind::Llm => (
+            NETWORK,
+            &[
+                "provider",
+                "base_url",
+                "models",
+                "max_tokens",
+                "tools",
+                "endpoints",
+                "max_inspected_bytes",
+            ],
+        ),
         Kind::Board => (&[], &["allow"]),
     }
 }
@@ -203,7 +216,11 @@ fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, V
         && table
             .flag("publish", problems)
             .is_some_and(|field| field.value);
-    let reached = reach::read(table, kind, &defaults(kind, publishes), problems);
+    let models = (kind == Kind::Llm).then(|| llm::place(table, problems));
+    let assumed = models
+        .as_ref()
+        .map_or_else(|| defaults(kind, publishes), |place| place.defaults.clone());
+    let reached = reach::read(table, kind, &assumed, problems);
     let credential = credential(table, kind, problems);
     let rules = match kind {
         Kind::Http => http(table, problems),
@@ -218,6 +235,10 @@ fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, V
         Kind::Crates => registries::crates(table, publishes, problems),
         Kind::Debian => registries::debian(table, problems),
         Kind::Board => board(table, problems),
+        Kind::Llm => match &models {
+            Some(place) => llm::read(table, place, problems),
+            None => Rules::default(),
+        },
     };
     let mut deny = deny(table, problems);
     deny.extend(rules.deny);
@@ -266,28 +287,31 @@ fn nameless() -> RuleId {
 
 fn defaults(kind: Kind, publishes: bool) -> Defaults {
     match kind {
-        Kind::Http => Defaults {
-            hosts: &[],
+        Kind::Http | Kind::Llm => Defaults {
+            hosts: Vec::new(),
             port: 443,
             scheme: Scheme::Https,
         },
         Kind::Github => Defaults {
-            hosts: &["github.com"],
+            hosts: vec![String::from("github.com")],
             port: 443,
             scheme: Scheme::Https,
         },
         Kind::Proxmox => Defaults {
-            hosts: &[],
+            hosts: Vec::new(),
             port: 8006,
             scheme: Scheme::Https,
         },
         Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian => Defaults {
-            hosts: registries::hosts(kind, publishes),
+            hosts: registries::hosts(kind, publishes)
+                .iter()
+                .map(|host| (*host).to_owned())
+                .collect(),
             port: 443,
             scheme: Scheme::Https,
         },
         Kind::Board => Defaults {
-            hosts: &["board.portcullis.internal"],
+            hosts: vec![String::from("board.portcullis.internal")],
             port: 80,
             scheme: Scheme::Http,
         },

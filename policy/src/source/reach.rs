@@ -14,8 +14,9 @@ use crate::permit::{Reach, SpkiPin, UpstreamTls};
 use crate::service::{Destination, Kind};
 
 /// What a kind assumes when a key is missing.
+#[derive(Debug, Clone)]
 pub(super) struct Defaults {
-    pub(super) hosts: &'static [&'static str],
+    pub(super) hosts: Vec<String>,
     /// For https; plain http starts from 80.
     pub(super) port: u16,
     pub(super) scheme: Scheme,
@@ -29,12 +30,16 @@ pub(super) fn read(
     defaults: &Defaults,
     problems: &mut Problems,
 ) -> Option<(Vec<Destination>, Reach)> {
-    let patterns = hosts(table, defaults.hosts, problems);
+    let patterns = hosts(table, &defaults.hosts, problems);
     let scheme = match kind {
         Kind::Http | Kind::Debian => scheme(table, problems).unwrap_or(defaults.scheme),
-        Kind::Github | Kind::Proxmox | Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Board => {
-            defaults.scheme
-        }
+        Kind::Github
+        | Kind::Proxmox
+        | Kind::Npm
+        | Kind::Pypi
+        | Kind::Crates
+        | Kind::Llm
+        | Kind::Board => defaults.scheme,
     };
     if kind == Kind::Board {
         let patterns = patterns?;
@@ -58,6 +63,7 @@ pub(super) fn read(
     let port = table.port("port", problems).map(|field| field.value);
     let port = port.unwrap_or(match scheme {
         Scheme::Https => defaults.port,
+        Scheme::Http if kind == Kind::Llm => defaults.port,
         Scheme::Http => Scheme::Http.default_port(),
     });
     let address = fixed_address(table, patterns.as_deref(), problems);
@@ -88,7 +94,7 @@ pub(super) fn read(
 
 fn hosts(
     table: &mut Table<'_>,
-    default: &[&'static str],
+    default: &[String],
     problems: &mut Problems,
 ) -> Option<Vec<Field<HostPattern>>> {
     let host = table.string("host", problems);
@@ -119,8 +125,8 @@ fn hosts(
             return None;
         }
         (None, None) => {
-            let field = |name: &&str| Field {
-                value: (*name).to_owned(),
+            let field = |name: &String| Field {
+                value: name.clone(),
                 place: table.place.key("host"),
             };
             default.iter().map(field).collect()

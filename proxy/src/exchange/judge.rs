@@ -204,7 +204,7 @@ pub(super) async fn judge(
         if let Err(refusal) = gate.rates.take(&permit, &channel.client.asker()) {
             return Err(no(refusal, push));
         }
-        let asked = asked(body, prefix.as_ref());
+        let asked = asked(&permit, body, prefix.as_ref());
         let account = match Account::open(gate, &channel.client, &permit, asked, &meter) {
             Ok(account) => account,
             Err(refusal) => return Err(no(refusal, push)),
@@ -240,12 +240,13 @@ async fn ask(channel: &Channel, held: &Held, asking: &Asking<'_>) -> Result<Mark
     }
 }
 
-/// What is asked, as far as it is known without having read the body.
-fn asked(body: &Incoming, prefix: Option<&Bytes>) -> Asked {
+/// What is asked, as far as it is known.
+fn asked(permit: &Permit, body: &Incoming, prefix: Option<&Bytes>) -> Asked {
     let read = u64::try_from(prefix.map_or(0, Bytes::len)).unwrap_or(u64::MAX);
     Asked {
         bytes: body.size_hint().lower().saturating_add(read),
-        ..Asked::default()
+        model: permit.asked().map(|asked| asked.model.clone()),
+        most_output: permit.asked().and_then(|asked| asked.most_output),
     }
 }
 

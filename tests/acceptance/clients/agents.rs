@@ -56,6 +56,36 @@ fn judge(
     open.judge(&row, allowed, DONE, refused);
 }
 
+/// A world of kind `llm`, where only models of these names may be asked.
+fn models(names: &str) -> Clients {
+    let anthropic = credential("anthropic", "header", ANTHROPIC);
+    let policy = format!(
+        "[[service]]\nid = \"models\"\nkind = \"llm\"\nprovider = \"anthropic\"\n\
+         models = [\"{names}\"]\ncredential = \"anthropic\"\nca_file = \"{{ca}}\"\n"
+    );
+    let words = ["model", "--http2", "--credential", &anthropic.canary.secret];
+    let upstreams = [Upstream::new(&[ANTHROPIC], &words)];
+    Clients::new(&upstreams, &policy, &[anthropic])
+}
+
+/// The same program where its model is listed, and where another one is.
+fn judge_models(
+    client: &'static str,
+    version: impl Fn(&Clients) -> String,
+    run: impl Fn(&Clients) -> Finished,
+) {
+    let open = models("claude-*");
+    let allowed = run(&open);
+    let closed = models("another-*");
+    let refused = run(&closed);
+    let row = Row {
+        client,
+        way: "messages, kind llm",
+        version: version(&open),
+    };
+    open.judge_by(&row, "models", "or have models", allowed, DONE, refused);
+}
+
 const PROMPT: &str = "Use the tool once, then stop.";
 
 #[test]
@@ -66,6 +96,38 @@ fn claude_code_completes_a_prompt_with_a_tool_and_is_told() {
         claude
             .args(["--dangerously-skip-permissions", "-p", PROMPT])
             .run()
+    });
+}
+
+#[test]
+fn claude_code_asks_a_listed_model_and_is_told_of_another() {
+    let version = |clients: &Clients| clients.version("claude", &["--version"]);
+    judge_models("claude-code", version, |clients| {
+        let claude = clients.agent("claude").limit(120);
+        claude
+            .args(["--dangerously-skip-permissions", "-p", PROMPT])
+            .run()
+    });
+}
+
+#[test]
+fn pi_asks_a_listed_model_and_is_told_of_another() {
+    let pi = |clients: &Clients| {
+        let cli = tests::matrix::directory()
+            .join("npm/node_modules/@mariozechner/pi-coding-agent/dist/cli.js");
+        clients.agent("node24").limit(120).arg(cli)
+    };
+    let version = |clients: &Clients| tests::matrix::version(&pi(clients).arg("--version").run());
+    judge_models("pi", version, |clients| {
+        let words = [
+            "--provider",
+            "anthropic",
+            "--model",
+            "claude-sonnet-4-5",
+            "-p",
+            PROMPT,
+        ];
+        pi(clients).args(words).run()
     });
 }
 

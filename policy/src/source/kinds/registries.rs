@@ -20,7 +20,7 @@ pub(super) fn hosts(kind: Kind, publishes: bool) -> &'static [&'static str] {
         (Kind::Crates, false) => &["index.crates.io", "static.crates.io", "crates.io"],
         (Kind::Crates, true) => &["crates.io"],
         (Kind::Debian, _) => &["deb.debian.org", "security.debian.org"],
-        (Kind::Http | Kind::Github | Kind::Proxmox | Kind::Board, _) => &[],
+        (Kind::Http | Kind::Github | Kind::Proxmox | Kind::Llm | Kind::Board, _) => &[],
     }
 }
 

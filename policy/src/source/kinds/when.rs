@@ -5,13 +5,23 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::lines;
+use crate::ask::ModelCondition;
 use crate::condition::{Conditional, Conditions, OperationWord, Pointer};
 use crate::path::Slashes;
 use crate::source::document::{Field, Member, Place, Problems, Scalar, Table, did_you_mean};
 
 /// The keys of `[[service.when]]`.
-pub(in crate::source) const KEYS: &[&str] =
-    &["allow", "query", "headers", "json", "form", "graphql"];
+pub(in crate::source) const KEYS: &[&str] = &[
+    "allow",
+    "query",
+    "headers",
+    "json",
+    "form",
+    "graphql",
+    "models",
+    "max_tokens",
+    "tools",
+];
 
 /// What the names of fields end in that carry secrets; those never cross the gate.
 const SECRET_ENDINGS: &[&str] = &[
@@ -75,11 +85,16 @@ fn conditional(
             })
         }),
         graphql: graphql(table, problems),
+        model: model(table, problems),
     };
     let bodies = [
         ("json", !conditions.json.is_empty()),
         ("form", !conditions.form.is_empty()),
         ("graphql", !conditions.graphql.is_empty()),
+        (
+            "models",
+            conditions.model.is_some() && conditions.json.is_empty(),
+        ),
     ];
     let mut bodies = bodies.into_iter().filter(|(_, there)| *there);
     if let (Some((one, _)), Some((other, _))) = (bodies.next(), bodies.next()) {
@@ -106,6 +121,20 @@ fn conditional(
     Some(Conditional {
         entries: entries?,
         conditions,
+    })
+}
+
+/// Reads `models`, `max_tokens` and `tools`.
+fn model(table: &mut Table<'_>, problems: &mut Problems) -> Option<ModelCondition> {
+    let there = ["models", "max_tokens", "tools"];
+    there.iter().find_map(|key| table.find(key, problems))?;
+    let models = super::llm::models(table, problems);
+    let max_tokens = table.number("max_tokens", super::llm::MOST_TOKENS, problems);
+    let tools = table.flag("tools", problems);
+    Some(ModelCondition {
+        models,
+        max_tokens: max_tokens.map(|field| field.value),
+        tools: tools.is_none_or(|field| field.value),
     })
 }
 
