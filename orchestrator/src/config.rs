@@ -12,6 +12,10 @@
 //! [limits]
 //! memory_mib     = 2048
 //! pids           = 512
+//! [profile.deploy]
+//! agent_wakes    = "approve"              # a wake that another agent writes waits for a person
+//! concurrent     = 2
+//! quiet          = "22:00-06:00 Europe/Berlin"
 //! ```
 //!
 //! Every problem is reported in one pass as `FILE:LINE: KEY: problem` with a `hint:` line below. An
@@ -19,12 +23,14 @@
 
 mod document;
 mod parse;
+mod profile;
 
 use std::path::PathBuf;
 
 pub use document::{Problem, Problems};
 
 use crate::container::Limits;
+use crate::model::Profile;
 
 /// Where the configuration lies unless `--config` says otherwise.
 pub const DEFAULT_PATH: &str = "/etc/portcullis/orchestrator.toml";
@@ -60,6 +66,10 @@ pub struct Config {
     pub ids: Option<String>,
     /// `[limits]` of one run.
     pub limits: Limits,
+    /// `[profile.NAME]`: what holds for agents with this policy profile.
+    pub profiles: Vec<Profile>,
+    /// `concurrent`: how many runs may be live at once; as many as there are slices unless stated.
+    pub concurrent: Option<u32>,
 }
 
 impl Config {

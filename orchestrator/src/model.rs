@@ -10,7 +10,9 @@ pub mod approval;
 pub mod interaction;
 pub mod mention;
 pub mod output;
+pub mod profile;
 pub mod project;
+pub mod quiet;
 pub mod refusal;
 pub mod run;
 pub mod text;
@@ -20,6 +22,7 @@ pub mod wake;
 
 pub use actor::Actor;
 pub use agent::{Agent, AgentStatus, Company};
+pub use profile::Profile;
 pub use project::{Goal, Label, Project};
 pub use refusal::Refusal;
 pub use run::{Run, RunStatus};

@@ -16,6 +16,7 @@ pub mod goals;
 pub mod interactions;
 pub mod journal;
 pub mod labels;
+pub mod profiles;
 pub mod projects;
 pub mod runs;
 pub mod schema;

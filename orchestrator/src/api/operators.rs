@@ -14,9 +14,9 @@ use super::body::Body;
 use super::failure::Failure;
 use super::tickets::number;
 use super::{Shared, render};
-use crate::model::agent::NewAgent;
+use crate::model::Refusal;
+use crate::model::agent::{AgentPatch, NewAgent};
 use crate::model::time::iso;
-use crate::model::{AgentStatus, Refusal};
 use crate::scheduler::admission::Admission;
 use crate::store::{agents, journal, tickets, wakes};
 use crate::timeline;
@@ -99,14 +99,7 @@ pub(super) async fn create_agent(
     Ok((StatusCode::CREATED, Json(render::agent(&agent, true))))
 }
 
-/// What may be changed of an agent.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct AgentPatch {
-    status: AgentStatus,
-}
-
-/// `PATCH /api/agents/{id}`: pause, resume, terminate.
+/// `PATCH /api/agents/{id}`: pause, resume, terminate; other settings.
 pub(super) async fn change_agent(
     State(board): State<Shared>,
     Person(actor): Person,
@@ -117,7 +110,7 @@ pub(super) async fn change_agent(
         .map_err(|error| Refusal::invalid(format!("the body does not fit: {error}")))?;
     let agent = board
         .store
-        .write(actor, move |w| agents::set_status(w, &id, patch.status))
+        .write(actor, move |w| agents::change(w, &id, patch))
         .await?;
     Ok(Json(render::agent(&agent, true)))
 }
@@ -163,6 +156,7 @@ pub(super) async fn wake(
                     Admission::Queue => json!({ "status": "queued" }),
                     Admission::MergeInto(into) => json!({ "status": "merged", "wakeId": into }),
                     Admission::MergeIntoRun(run) => json!({ "status": "merged", "runId": run }),
+                    Admission::Ask => json!({ "status": "waits_for_approval" }),
                     Admission::Refuse { gate, fact } => {
                         json!({ "status": "skipped", "gate": gate, "reason": fact })
                     }

@@ -144,6 +144,7 @@ pub(super) fn company(company: &Company) -> Value {
 
 /// An agent as others see it. How it is started is for people alone.
 pub(super) fn agent(agent: &Agent, person: bool) -> Value {
+    let may = agent.may();
     let mut body = json!({
         "id": agent.id,
         "companyId": agent.company,
@@ -156,7 +157,8 @@ pub(super) fn agent(agent: &Agent, person: bool) -> Value {
         "profile": agent.profile,
         "budgetMonthlyCents": 0,
         "spentMonthlyCents": 0,
-        "permissions": { "canCreateAgents": false },
+        "permissions": { "canCreateAgents": false, "mayCreate": may.create, "mayAssign": may.assign,
+                         "mayWake": may.wake, "canAssignTasks": may.assign },
         "createdAt": iso(agent.created_at),
         "updatedAt": iso(agent.updated_at),
     });

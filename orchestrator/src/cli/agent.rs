@@ -1,4 +1,4 @@
-//! `agent create | list | show | pause | resume`, and `wake`
+//! `agent create | list | show | set | pause | resume | terminate`, and `wake`
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -47,6 +47,55 @@ Examples:
         #[command(flatten)]
         json: Json,
     },
+    /// End an agent for good; its live run is stopped
+    Terminate {
+        /// Id or name
+        agent: String,
+        #[command(flatten)]
+        json: Json,
+    },
+    /// Change an agent
+    #[command(after_help = "\
+Examples:
+  portcullis agent set travis --may create,assign,wake
+  portcullis agent set ada --may none --profile web
+  portcullis agent set ada -- /opt/agent/run --fast")]
+    Set(Box<SetArgs>),
+}
+
+#[derive(Debug, Args)]
+pub(super) struct SetArgs {
+    /// Id or name
+    agent: String,
+    /// A word such as engineer
+    #[arg(long)]
+    role: Option<String>,
+    /// A title for people
+    #[arg(long)]
+    title: Option<String>,
+    /// Profile at the gate
+    #[arg(long)]
+    profile: Option<String>,
+    /// The agent it reports to (id)
+    #[arg(long, value_name = "AGENT")]
+    reports_to: Option<String>,
+    /// create, assign, wake, separated by commas, or none: what it may set others to
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    may: Option<Vec<What>>,
+    #[command(flatten)]
+    json: Json,
+    /// Another command and its arguments; everything else of its adapter stays
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// What an agent may set others to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum What {
+    Create,
+    Assign,
+    Wake,
+    None,
 }
 
 #[derive(Debug, Args)]
@@ -71,6 +120,10 @@ pub(super) struct CreateArgs {
     /// Profile at the gate, whose policy judges its requests
     #[arg(long, default_value = "default")]
     profile: String,
+    /// create, assign, wake, separated by commas, or none: what it may set others to [default: all of it
+    /// for the role coordinator, none otherwise]
+    #[arg(long, value_name = "WHAT", value_delimiter = ',')]
+    may: Option<Vec<What>>,
     /// Directory with its instructions, mounted read-only at /opt/agent
     #[arg(long, value_name = "DIR")]
     bundle: Option<PathBuf>,
@@ -136,6 +189,8 @@ pub(super) async fn run(person: Person, command: AgentCommand) -> Result<ExitCod
         }
         AgentCommand::Pause { agent, json } => set(&person, &agent, "paused", json).await?,
         AgentCommand::Resume { agent, json } => set(&person, &agent, "active", json).await?,
+        AgentCommand::Terminate { agent, json } => set(&person, &agent, "terminated", json).await?,
+        AgentCommand::Set(args) => change(&person, *args).await?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -161,6 +216,46 @@ async fn set(person: &Person, agent: &str, status: &str, json: Json) -> Result<(
     Ok(())
 }
 
+async fn change(person: &Person, args: SetArgs) -> Result<(), CliError> {
+    let target = format!("/api/agents/{}", encode(&args.agent));
+    let mut patch = Map::new();
+    let texts = [
+        ("role", args.role),
+        ("title", args.title),
+        ("profile", args.profile),
+        ("reportsTo", args.reports_to),
+    ];
+    for (key, value) in texts {
+        if let Some(value) = value {
+            patch.insert(key.to_owned(), json!(value));
+        }
+    }
+    if let Some(may) = args.may {
+        patch.insert("permissions".to_owned(), permissions(&may)?);
+    }
+    if !args.command.is_empty() {
+        let mut adapter = person.get(&target).await?["adapterConfig"].clone();
+        adapter["command"] = json!(args.command);
+        patch.insert("adapter".to_owned(), adapter);
+    }
+    if patch.is_empty() {
+        return Err(CliError::Usage("nothing to change was given".to_owned()));
+    }
+    let changed = person.patch(&target, &Value::Object(patch)).await?;
+    output::either(args.json.json, &changed, || output::fields(&changed));
+    Ok(())
+}
+
+fn permissions(may: &[What]) -> Result<Value, CliError> {
+    if may.contains(&What::None) && may.len() > 1 {
+        return Err(CliError::Usage("--may none stands alone".to_owned()));
+    }
+    Ok(
+        json!({ "mayCreate": may.contains(&What::Create), "mayAssign": may.contains(&What::Assign),
+               "mayWake": may.contains(&What::Wake) }),
+    )
+}
+
 fn new_agent(args: &CreateArgs) -> Result<Value, CliError> {
     let mut env = Map::new();
     for pair in &args.env {
@@ -179,8 +274,11 @@ fn new_agent(args: &CreateArgs) -> Result<Value, CliError> {
     if let Some(seconds) = args.timeout {
         adapter["timeout_seconds"] = json!(seconds);
     }
-    Ok(
-        json!({ "name": args.name, "role": args.role, "title": args.title,
-               "reportsTo": args.reports_to, "profile": args.profile, "adapter": adapter }),
-    )
+    let mut new = json!({ "name": args.name, "role": args.role, "title": args.title,
+                          "reportsTo": args.reports_to, "profile": args.profile,
+                          "adapter": adapter });
+    if let Some(may) = &args.may {
+        new["permissions"] = permissions(may)?;
+    }
+    Ok(new)
 }

@@ -22,8 +22,9 @@ use crate::container::LxcEngine;
 use crate::container::cgroup::{CgroupError, CgroupRoot};
 use crate::container::slices::{self, Held, SLICE_IDS, SliceError, Slices};
 use crate::gate_client::GateClient;
+use crate::model::Actor;
 use crate::store::files::Files;
-use crate::store::{Store, StoreError};
+use crate::store::{Store, StoreError, profiles};
 use crate::supervise::{Settings, Supervisor};
 use crate::workspace::Workspaces;
 
@@ -143,6 +144,10 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     let (first_id, _count) = slices.range();
     let (_held, usable) = reserve(&slices)?;
     let store = Store::open(&config.database())?;
+    let profiles = config.profiles.clone();
+    store
+        .write(Actor::System, move |w| profiles::replace(w, &profiles))
+        .await?;
     let gate = GateClient::new(config.control_socket.clone());
     let engine = LxcEngine {
         state: config.state.join("containers"),

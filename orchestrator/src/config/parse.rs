@@ -7,9 +7,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::document::{Document, Problem, Problems, kind};
-use super::{Config, Limits};
+use super::{Config, Limits, profile};
 
-const KEYS: [&str; 14] = [
+const KEYS: [&str; 16] = [
     "state",
     "runs",
     "workspaces",
@@ -23,6 +23,8 @@ const KEYS: [&str; 14] = [
     "operators",
     "ids",
     "limits",
+    "profile",
+    "concurrent",
     "version",
 ];
 const LIMITS: [&str; 2] = ["memory_mib", "pids"];
@@ -72,6 +74,8 @@ impl Config {
             operators: operators(&mut document, &table, lookup),
             ids: document.text(&table, "ids").map(Spanned::into_inner),
             limits: limits(&mut document, &table),
+            profiles: profile::all(&mut document, &table),
+            concurrent: concurrent(&mut document, &table),
             state: state.clone(),
         };
         document.number(&table, "", "version", 1..=1, 1);
@@ -150,6 +154,12 @@ fn account(
     }
 }
 
+fn concurrent(document: &mut Document<'_>, table: &DeTable<'_>) -> Option<u32> {
+    table.get("concurrent")?;
+    let most = document.number(table, "", "concurrent", 1..=1_000_000, 64);
+    u32::try_from(most).ok()
+}
+
 fn limits(document: &mut Document<'_>, table: &DeTable<'_>) -> Limits {
     let empty = DeTable::new();
     let section = match table
@@ -192,6 +202,10 @@ proxy_user = "gate"
 operators = ["ann", 1000]
 [limits]
 pids = 99
+[profile.deploy]
+agent_wakes = "approve"
+concurrent = 2
+quiet = "22:00-06:00 Europe/Berlin"
 "#;
 
     fn lookup(name: &str) -> Option<u32> {
@@ -212,6 +226,13 @@ pids = 99
         assert_eq!(config.runs, Path::new("/s/runs"));
         assert_eq!((config.proxy_uid, config.operators), (7, vec![8, 1000]));
         assert_eq!(config.limits.pids, 99);
+        assert_eq!(config.concurrent, None);
+        let deploy = &config.profiles[0];
+        assert_eq!(
+            (deploy.name.as_str(), deploy.concurrent),
+            ("deploy", Some(2))
+        );
+        assert_eq!(deploy.agent_wakes.as_str(), "approve");
     }
 
     #[test]
@@ -220,7 +241,10 @@ pids = 99
             .replace("trust = \"/t\"", "trust = \"t\"")
             .replace("relay", "rely")
             .replace("\"ann\"", "\"bob\"")
-            .replace("pids = 99", "pids = -1");
+            .replace("pids = 99", "pids = -1")
+            .replace("\"approve\"", "\"ask\"")
+            .replace("concurrent = 2", "concurent = 2")
+            .replace("Berlin", "Nowhere");
         let text = parse(&bad).unwrap_err().to_string();
         for part in [
             "o.toml:6: trust: `t` is not an absolute path",
@@ -228,6 +252,9 @@ pids = 99
             "relay: is missing",
             "o.toml:9: operators: there is no account `bob`",
             "o.toml:11: limits.pids: must be a whole number",
+            "o.toml:13: profile.deploy.agent_wakes: `ask` is not one of allow, approve, refuse",
+            "o.toml:14: profile.deploy.concurent: unknown key\n  hint: did you mean `concurrent`?",
+            "o.toml:15: profile.deploy.quiet: `Europe/Nowhere` is no time zone",
         ] {
             assert!(text.contains(part), "{part} not in\n{text}");
         }

@@ -10,6 +10,10 @@ words! {
     ApprovalKind {
         /// A new agent; approving makes it.
         Hire = "hire_agent",
+        /// Other settings for an agent: its command, profile, role, permissions; approving makes them so.
+        Change = "change_agent",
+        /// A wake that one agent writes for another; approving makes it a person's.
+        Wake = "wake_agent",
         /// A plan for the company.
         Strategy = "approve_ceo_strategy",
         /// More than the budget allows.

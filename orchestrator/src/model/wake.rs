@@ -91,6 +91,8 @@ pub struct Wake {
     pub corrective: bool,
     /// Who asked: `user:NAME`, `agent:ID` or `system`.
     pub actor: String,
+    /// The run that wrote it, if one did.
+    pub by_run: Option<String>,
     /// Not before this time.
     pub not_before: Millis,
     /// Why it was dropped or merged.

@@ -7,6 +7,19 @@ pub const CHAIN: i64 = 12;
 /// How many wakes of one agent in an hour other runs may cause.
 pub const HOURLY: i64 = 60;
 
+/// What the word of whoever asks is worth to the agent that would be woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Word {
+    /// A person's, the board's, an invited agent's, or one that may wake others.
+    Enough,
+    /// Of an agent that may not wake others.
+    Nothing,
+    /// The woken agent's profile wants a person to approve it.
+    Asks,
+    /// The woken agent's profile takes none from agents.
+    Shut,
+}
+
 /// What is known when somebody asks.
 #[derive(Debug, Clone)]
 pub struct Facts {
@@ -30,6 +43,8 @@ pub struct Facts {
     pub depth: i64,
     /// Wakes of this agent in the last hour that other runs caused.
     pub lately: i64,
+    /// What the asker's word is worth.
+    pub word: Word,
 }
 
 /// The answer.
@@ -41,6 +56,8 @@ pub enum Admission {
     MergeInto(String),
     /// It becomes part of the run that is live.
     MergeIntoRun(String),
+    /// A person is asked first.
+    Ask,
     /// It leads to nothing, for this reason.
     Refuse {
         /// Stable name of the gate that is shut.
@@ -76,6 +93,20 @@ pub fn judge(facts: Facts) -> Admission {
             "ticket_ready",
             "the ticket is in the backlog; move it to todo".into(),
         );
+    }
+    match facts.word {
+        Word::Enough | Word::Asks => {}
+        Word::Nothing => {
+            let fact = "the writing agent may not wake others (mayWake)";
+            return refuse("may_wake", fact.into());
+        }
+        Word::Shut => {
+            let fact = "the agent's profile takes no wakes from agents";
+            return refuse("profile_wakes", fact.into());
+        }
+    }
+    if facts.word == Word::Asks {
+        return Admission::Ask;
     }
     if let Some(waiting) = facts.queued {
         return Admission::MergeInto(waiting);
@@ -130,6 +161,7 @@ mod tests {
             cap: 10,
             depth: 0,
             lately: 0,
+            word: Word::Enough,
         }
     }
 

@@ -5,11 +5,11 @@ use serde_json::json;
 
 use super::journal::About;
 use super::{StoreError, Writer, new_id, runs};
-use crate::model::agent::NewAgent;
+use crate::model::agent::{AgentPatch, NewAgent, Permissions};
 use crate::model::{Agent, AgentStatus, Company, Refusal, text};
 
 const AGENT: &str = "id, company, name, role, title, status, profile, reports_to, adapter, \
-                     created_at, updated_at";
+                     created_at, updated_at, may_create, may_assign, may_wake";
 
 /// Creates a company. `prefix` is the first half of its ticket identifiers; derived from the name
 /// when absent.
@@ -132,11 +132,12 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent,
         profile,
         reports_to: new.reports_to,
         adapter: new.adapter,
+        permissions: new.permissions,
         created_at: w.now,
         updated_at: w.now,
     };
     w.execute(
-        &format!("INSERT INTO agents ({AGENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
+        &format!("INSERT INTO agents ({AGENT}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"),
         params![
             agent.id,
             agent.company,
@@ -148,7 +149,10 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent,
             agent.reports_to,
             serde_json::to_string(&agent.adapter)?,
             agent.created_at,
-            agent.updated_at
+            agent.updated_at,
+            agent.permissions.may_create,
+            agent.permissions.may_assign,
+            agent.permissions.may_wake
         ],
     )?;
     let about = About {
@@ -156,9 +160,91 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewAgent) -> Result<Agent,
         ..About::default()
     };
     let facts = json!({ "agent": agent.id, "name": agent.name, "profile": agent.profile,
-                        "adapter": agent.adapter.kind() });
+                        "adapter": agent.adapter.kind(), "permissions": agent.permissions });
     w.note("agent.created", about, facts)?;
     Ok(agent)
+}
+
+/// Changes an agent as a person says.
+pub fn change(w: &mut Writer<'_>, id: &str, patch: AgentPatch) -> Result<Agent, StoreError> {
+    if w.actor.agent().is_some() {
+        let error = "agents do not change agents; ask with an approval of type change_agent";
+        return Err(Refusal::forbidden("operators_only", error).into());
+    }
+    let before = get(w, id, None)?;
+    let mut after = before.clone();
+    if let Some(role) = &patch.role {
+        after.role = text::line("role", role, text::NAME)?;
+    }
+    if let Some(title) = patch.title {
+        after.title = title
+            .map(|t| text::line("title", &t, text::NAME))
+            .transpose()?;
+    }
+    if let Some(profile) = &patch.profile {
+        after.profile = text::line("profile", profile, 64)?;
+    }
+    if let Some(boss) = patch.reports_to {
+        after.reports_to = match boss {
+            Some(boss) => Some(boss_of(w, &before, &boss)?),
+            None => None,
+        };
+    }
+    if let Some(adapter) = patch.adapter {
+        adapter.check()?;
+        after.adapter = adapter;
+    }
+    after.permissions = patch.permissions.unwrap_or(after.permissions);
+    if after != before {
+        keep(w, &before, &after)?;
+    }
+    match patch.status {
+        Some(status) => set_status(w, &before.id, status),
+        None => get(w, &before.id, None),
+    }
+}
+
+fn keep(w: &mut Writer<'_>, before: &Agent, after: &Agent) -> Result<(), StoreError> {
+    w.execute(
+        "UPDATE agents SET role = ?, title = ?, profile = ?, reports_to = ?, adapter = ?,
+             may_create = ?, may_assign = ?, may_wake = ?, updated_at = ? WHERE id = ?",
+        params![
+            after.role,
+            after.title,
+            after.profile,
+            after.reports_to,
+            serde_json::to_string(&after.adapter)?,
+            after.permissions.may_create,
+            after.permissions.may_assign,
+            after.permissions.may_wake,
+            w.now,
+            after.id
+        ],
+    )?;
+    // Values of an adapter may be long, and are for people alone: that they changed is what counts.
+    let facts = json!({ "agent": after.id, "role": after.role, "profile": after.profile,
+                        "reportsTo": after.reports_to, "permissions": after.permissions,
+                        "adapter": after.adapter.kind(),
+                        "adapterChanged": before.adapter != after.adapter });
+    w.note("agent.changed", About::company(&after.company), facts)?;
+    w.kick = true;
+    Ok(())
+}
+
+/// Somebody of the company who does not report to this agent.
+fn boss_of(w: &Writer<'_>, agent: &Agent, boss: &str) -> Result<String, StoreError> {
+    let boss = get(w, boss, Some(&agent.company))?.id;
+    let mut next = Some(boss.clone());
+    let mut seen = 0;
+    while let Some(id) = next {
+        if id == agent.id || seen > 64 {
+            let error = "an agent does not report to itself, nor to whoever reports to it";
+            return Err(Refusal::unprocessable("reports_to_cycle", error).into());
+        }
+        seen += 1;
+        next = get(w, &id, None)?.reports_to;
+    }
+    Ok(boss)
 }
 
 /// Pauses, resumes or terminates an agent. A terminated agent stays so, and its live run is stopped.
@@ -256,6 +342,11 @@ fn agent_row(row: &Row<'_>) -> rusqlite::Result<(Agent, String)> {
         profile: row.get(6)?,
         reports_to: row.get(7)?,
         adapter: Adapter::Process(blank),
+        permissions: Permissions {
+            may_create: row.get(11)?,
+            may_assign: row.get(12)?,
+            may_wake: row.get(13)?,
+        },
         created_at: row.get(9)?,
         updated_at: row.get(10)?,
     };

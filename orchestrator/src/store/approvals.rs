@@ -1,6 +1,7 @@
 //! Approvals: asking, talking about them; deciding is in `decide`.
 
 mod decide;
+mod wakes;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Deserialize;
@@ -8,10 +9,12 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 pub use decide::{Verdict, decide, resubmit};
+pub(super) use wakes::ask_to_wake;
+use wakes::wake_as_asked;
 
 use super::journal::About;
 use super::{StoreError, Writer, new_id, tickets};
-use crate::model::agent::NewAgent;
+use crate::model::agent::{AgentPatch, NewAgent};
 use crate::model::approval::{Approval, ApprovalKind, ApprovalStatus};
 use crate::model::{Comment, Refusal, Ticket, text};
 
@@ -215,10 +218,31 @@ fn check(kind: ApprovalKind, payload: &Value) -> Result<(), Refusal> {
             "payload is longer than {SIZE} bytes"
         )));
     }
-    if kind == ApprovalKind::Hire {
-        hire(payload)?.adapter.check()?;
+    match kind {
+        ApprovalKind::Hire => hire(payload)?.adapter.check(),
+        ApprovalKind::Change => changed(payload)?
+            .changes
+            .adapter
+            .map_or(Ok(()), |it| it.check()),
+        ApprovalKind::Wake => wakes::asked(payload).map(|_wake| ()),
+        ApprovalKind::Strategy | ApprovalKind::Budget | ApprovalKind::Board => Ok(()),
     }
-    Ok(())
+}
+
+/// Other settings for an agent.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Changed {
+    agent_id: String,
+    changes: AgentPatch,
+}
+
+fn changed(payload: &Value) -> Result<Changed, Refusal> {
+    serde_json::from_value(payload.clone()).map_err(|error| {
+        Refusal::invalid(format!(
+            "payload must be {{\"agentId\", \"changes\"}}: {error}"
+        ))
+    })
 }
 
 fn hire(payload: &Value) -> Result<NewAgent, Refusal> {

@@ -4,13 +4,14 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::{Value, json};
 
 use super::journal::About;
-use super::{StoreError, Writer, agents, new_id, runs, tickets};
+use super::{StoreError, Writer, agents, approvals, new_id, profiles, runs, tickets};
+use crate::model::profile::AgentWakes;
 use crate::model::time::Millis;
-use crate::model::{Reason, Wake, WakeState};
-use crate::scheduler::admission::{self, Admission, Facts};
+use crate::model::{Agent, Reason, Wake, WakeState};
+use crate::scheduler::admission::{self, Admission, Facts, Word};
 
 const WAKE: &str = "id, seq, company, agent, ticket, reason, comments, payload, state, \
-                    merged_into, run, corrective, actor, not_before, note, created_at, depth";
+                    merged_into, run, corrective, actor, not_before, note, created_at, depth, by_run";
 
 /// How many wakes of one agent may wait.
 pub const QUEUE: i64 = 100;
@@ -31,6 +32,8 @@ pub struct Ask {
     pub payload: Value,
     /// Not before this time.
     pub not_before: Millis,
+    /// Whoever is woken asked for it: the answer to its question, the ticket it may be given.
+    pub invited: bool,
 }
 
 impl Ask {
@@ -44,6 +47,7 @@ impl Ask {
             comment: None,
             payload: Value::Null,
             not_before: 0,
+            invited: false,
         }
     }
 }
@@ -72,6 +76,7 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         cap: QUEUE,
         depth,
         lately: caused_lately(w, &agent.id)?,
+        word: word(w, &ask, &agent)?,
     };
     let admission = admission::judge(facts);
     let about = About {
@@ -136,6 +141,20 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
                 facts,
             )?;
         }
+        Admission::Ask => {
+            let (kind, facts) = match approvals::ask_to_wake(w, &ask, &agent, ticket.as_ref()) {
+                Ok(approval) => ("wake.held", json!({ "approval": approval })),
+                // What was written stands; only nobody is woken by it.
+                Err(StoreError::Refused(no)) => {
+                    ("wake.refused", json!({ "gate": no.code, "fact": no.error }))
+                }
+                Err(error) => return Err(error),
+            };
+            let mut facts = facts;
+            facts["agent"] = json!(agent.id);
+            facts["reason"] = json!(ask.reason);
+            w.note(kind, about, facts)?;
+        }
         Admission::Refuse { gate, fact } => {
             let facts =
                 json!({ "agent": agent.id, "reason": ask.reason, "gate": gate, "fact": fact });
@@ -164,6 +183,7 @@ pub fn on_demand(
         comment: None,
         payload,
         not_before: 0,
+        invited: false,
     };
     admit(w, ask)
 }
@@ -227,6 +247,27 @@ pub(super) fn requeue(w: &mut Writer<'_>, id: &str, not_before: Millis) -> Resul
     Ok(())
 }
 
+/// What another agent's word is worth here. The board's own consequences and people's words are not
+/// an agent's.
+fn word(w: &Writer<'_>, ask: &Ask, agent: &Agent) -> Result<Word, StoreError> {
+    let Some(writer) = w.actor.agent().filter(|writer| *writer != agent.id) else {
+        return Ok(Word::Enough);
+    };
+    if ask.invited {
+        return Ok(Word::Enough);
+    }
+    let may = agents::get(w, writer, None)?.may();
+    // To give work to somebody is to wake them for it.
+    if !(may.wake || may.assign && ask.reason == Reason::Assigned) {
+        return Ok(Word::Nothing);
+    }
+    Ok(match profiles::of(w, &agent.profile)?.agent_wakes {
+        AgentWakes::Allow => Word::Enough,
+        AgentWakes::Approve => Word::Asks,
+        AgentWakes::Refuse => Word::Shut,
+    })
+}
+
 /// How many runs in a row led to what is being asked now. The one corrective run counts as part of
 /// the run it corrects.
 fn depth(w: &Writer<'_>, reason: Reason) -> Result<i64, StoreError> {
@@ -276,6 +317,40 @@ pub fn queued(
         .optional()?)
 }
 
+/// Who caused a wake, or one that merged into it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Origin {
+    /// `user:NAME`, `agent:ID` or `system`.
+    pub actor: String,
+    /// The agent's name, if it is one.
+    pub agent_name: Option<String>,
+    /// The run that wrote it, if one did.
+    pub run: Option<String>,
+    /// Why.
+    pub reason: Reason,
+    /// How many runs in a row led to it.
+    pub depth: i64,
+}
+
+/// The origins of a wake, oldest first; at most 32.
+pub fn origins(connection: &Connection, wake: &str) -> Result<Vec<Origin>, StoreError> {
+    let mut statement = connection.prepare_cached(
+        "SELECT actor, (SELECT name FROM agents WHERE 'agent:' || agents.id = actor), by_run,
+                reason, depth
+         FROM wakes WHERE id = ?1 OR merged_into = ?1 ORDER BY seq LIMIT 32",
+    )?;
+    let rows = statement.query_map([wake], |row| {
+        Ok(Origin {
+            actor: row.get(0)?,
+            agent_name: row.get(1)?,
+            run: row.get(2)?,
+            reason: row.get(3)?,
+            depth: row.get(4)?,
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
 /// All queued wakes, oldest first.
 pub fn all_queued(connection: &Connection) -> Result<Vec<Wake>, StoreError> {
     let mut statement = connection.prepare_cached(&format!(
@@ -307,8 +382,8 @@ fn insert(
     let comments: Vec<&String> = ask.comment.iter().collect();
     w.prepare_cached(
         "INSERT INTO wakes (id, company, agent, ticket, reason, comments, payload, state,
-                            merged_into, run, corrective, actor, not_before, created_at, depth)
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                            merged_into, run, corrective, actor, not_before, created_at, depth, by_run)
+         VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
     )?
     .execute(params![
         id,
@@ -325,7 +400,8 @@ fn insert(
         w.actor.label(),
         ask.not_before,
         w.now,
-        depth
+        depth,
+        w.actor.run()
     ])?;
     Ok(id)
 }
@@ -403,5 +479,6 @@ fn wake_row(row: &Row<'_>) -> rusqlite::Result<Wake> {
         note: row.get(14)?,
         created_at: row.get(15)?,
         depth: row.get(16)?,
+        by_run: row.get(17)?,
     })
 }

@@ -29,7 +29,7 @@ async fn everything<'w>(
 ) -> (Things, Agent<'w>) {
     let company = made(world, "/api/companies", json!({ "name": name })).await;
     let of = |rest: &str| format!("/api/companies/{company}{rest}");
-    let agent = json!({ "name": format!("{mark}-agent"), "title": mark,
+    let agent = json!({ "name": format!("{mark}-agent"), "title": mark, "role": "coordinator",
                         "adapter": { "adapter": "process", "command": ["x"] } });
     let agent = made(world, &of("/agents"), agent).await;
     let said = json!({ "name": mark, "title": mark, "description": mark });

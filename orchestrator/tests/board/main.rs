@@ -10,6 +10,7 @@ mod hostile;
 mod interactions;
 mod isolation;
 mod limits;
+mod may;
 mod outputs;
 mod overview;
 mod plan;

@@ -343,9 +343,23 @@ impl World {
         self
     }
 
+    /// An agent that may create, assign and wake.
     pub(crate) async fn agent(&self, name: &str) -> String {
-        let body = json!({ "name": name, "adapter": { "adapter": "process", "command": ["/bin/agent", name],
+        self.hired(name, json!({ "role": "coordinator" })).await
+    }
+
+    /// An agent as it is made unless a person says more.
+    pub(crate) async fn worker(&self, name: &str) -> String {
+        self.hired(name, json!({})).await
+    }
+
+    /// An agent with more fields.
+    pub(crate) async fn hired(&self, name: &str, more: Value) -> String {
+        let mut body = json!({ "name": name, "adapter": { "adapter": "process", "command": ["/bin/agent", name],
                            "env": { "OWN": "1" } } });
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
         let made = self
             .person(
                 "POST",
@@ -402,6 +416,22 @@ impl World {
         self.person("GET", &format!("/api/heartbeat-runs/{id}"), json!({}))
             .await
             .body
+    }
+
+    /// What a run was told on standard input.
+    pub(crate) fn prompt(&self, run: &str) -> String {
+        let machine = self.engine.0.lock().unwrap();
+        let spec = machine.started.iter().find(|spec| spec.run.as_str() == run);
+        String::from_utf8(spec.unwrap().stdin.clone()).unwrap()
+    }
+
+    /// The payload of the wake that a run answers.
+    pub(crate) fn payload(&self, run: &str) -> Value {
+        let machine = self.engine.0.lock().unwrap();
+        let spec = machine.started.iter().find(|spec| spec.run.as_str() == run);
+        let mut env = spec.unwrap().env.iter();
+        let found = env.find(|(name, _)| name == "PAPERCLIP_WAKE_PAYLOAD_JSON");
+        serde_json::from_str(&found.unwrap().1).unwrap()
     }
 
     /// How many files attachments have.

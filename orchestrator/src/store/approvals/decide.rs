@@ -3,7 +3,7 @@
 use rusqlite::params;
 use serde_json::{Value, json};
 
-use super::{check, fingerprint, get, hire, linked};
+use super::{changed, check, fingerprint, get, hire, linked, wake_as_asked};
 use crate::model::approval::{Approval, ApprovalKind, ApprovalStatus};
 use crate::model::{Reason, Refusal, Status, text};
 use crate::store::journal::About;
@@ -72,7 +72,17 @@ pub fn decide(
         (Verdict::Approve, ApprovalKind::Hire) => {
             Some(agents::create(w, &approval.company, hire(&approval.payload)?)?.id)
         }
-        _ => None,
+        (Verdict::Approve, ApprovalKind::Change) => {
+            let wanted = changed(&approval.payload)?;
+            let agent = agents::get(w, &wanted.agent_id, Some(&approval.company))?;
+            Some(agents::change(w, &agent.id, wanted.changes)?.id)
+        }
+        (Verdict::Approve, ApprovalKind::Wake) => {
+            wake_as_asked(w, &approval)?;
+            None
+        }
+        (Verdict::Approve, ApprovalKind::Strategy | ApprovalKind::Budget | ApprovalKind::Board)
+        | (Verdict::Reject | Verdict::Revise, _) => None,
     };
     w.execute(
         "UPDATE approvals SET status = ?, note = ?, decided_by = ?, decided_at = ?, made_agent = ?,
@@ -95,7 +105,10 @@ pub fn decide(
         ..About::company(&approval.company)
     };
     w.note(kind, about, facts)?;
-    wake(w, &approval, status, reason)?;
+    // Who wrote the wake need not run again to hear that it went its way.
+    if (approval.kind, verdict) != (ApprovalKind::Wake, Verdict::Approve) {
+        wake(w, &approval, status, reason)?;
+    }
     get(w, id, None)
 }
 
@@ -155,6 +168,7 @@ fn wake(
         comment: None,
         payload: json!({ "approvalId": approval.id, "approvalStatus": status, "issueIds": issues }),
         not_before: 0,
+        invited: true,
     };
     wakes::admit(w, ask)?;
     Ok(())

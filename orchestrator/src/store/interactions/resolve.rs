@@ -151,6 +151,7 @@ pub(super) fn wake(
     };
     if let (true, Some(agent)) = (tell, &ticket.assignee_agent) {
         let mut ask = Ask::about(agent, &ticket.id, Reason::Commented);
+        ask.invited = it.created_by_agent.as_ref() == Some(agent);
         ask.payload = json!({ "interactionId": it.id, "interactionKind": it.kind,
                               "interactionStatus": it.status, "mutation": "interaction" });
         wakes::admit(w, ask)?;

@@ -129,7 +129,10 @@ fn settle(
         let ask = Ask::about(&run.agent, &ticket.id, Reason::Corrective);
         match wakes::admit(w, ask)? {
             Admission::Refuse { fact, .. } => refused = Some(fact),
-            Admission::Queue | Admission::MergeInto(_) | Admission::MergeIntoRun(_) => {
+            Admission::Queue
+            | Admission::MergeInto(_)
+            | Admission::MergeIntoRun(_)
+            | Admission::Ask => {
                 return Ok(());
             }
         }

@@ -62,6 +62,7 @@ pub struct Created {
 
 /// Creates a ticket and wakes its assignee.
 pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Created, StoreError> {
+    patch::may(w, "may_create", |may| may.create)?;
     let title = text::title(&new.title)?;
     let description = new
         .description
@@ -100,6 +101,7 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: NewTicket) -> Result<Creat
     }
     limits(w, parent.as_ref())?;
     let assignee = patch::assignee(w, company, new.assignee_agent_id.as_deref())?;
+    patch::may_give(w, None, assignee.as_deref())?;
     let status = new.status.unwrap_or(Status::Todo);
     if assignee.is_some() && new.assignee_user_id.is_some() {
         return Err(Refusal::invalid("a ticket has one assignee: an agent or a person").into());

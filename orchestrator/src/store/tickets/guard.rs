@@ -12,8 +12,8 @@ pub(super) fn legal_next(ticket: &Ticket, actor: &Actor) -> Value {
     let mut next = vec![json!({ "status": Status::Done })];
     next.push(json!({
         "status": Status::InReview,
-        "requires": "a reviewer in the same request: assigneeUserId (a person), or \
-                     assigneeAgentId (another agent); or a pending interaction or approval that somebody \
+        "requires": "a reviewer in the same request: assigneeUserId (a person), or, where you may \
+                     assign, assigneeAgentId (another agent); or a pending interaction or approval that somebody \
                      else answers",
     }));
     next.push(json!({

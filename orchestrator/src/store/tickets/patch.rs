@@ -4,6 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{nesting, unresolved_blockers};
+use crate::model::agent::May;
 use crate::model::{Actor, AgentStatus, Priority, Refusal, Status, Ticket, given, text};
 use crate::store::{StoreError, Writer, agents, goals, projects};
 
@@ -83,6 +84,11 @@ pub(super) fn edited(w: &Writer<'_>, before: &Ticket, patch: &Patch) -> Result<T
     }
     if let Some(agent) = &patch.assignee_agent_id {
         after.assignee_agent = assignee(w, &before.company, agent.as_deref())?;
+        may_give(
+            w,
+            before.assignee_agent.as_deref(),
+            after.assignee_agent.as_deref(),
+        )?;
         if after.assignee_agent.is_some() && patch.assignee_user_id.is_none() {
             after.assignee_user = None;
         }
@@ -140,6 +146,43 @@ pub(super) fn asked_again(w: &Writer<'_>, after: &Ticket, patch: &Patch) -> bool
     matches!(w.actor, Actor::User { .. })
         && after.assignee_agent.is_some()
         && matches!(patch.assignee_agent_id, Some(Some(_)))
+}
+
+/// Whether whoever acts may do this. People and the board may.
+pub(super) fn may(
+    w: &Writer<'_>,
+    code: &'static str,
+    allowed: fn(May) -> bool,
+) -> Result<(), StoreError> {
+    let Some(agent) = w.actor.agent() else {
+        return Ok(());
+    };
+    if allowed(agents::get(w, agent, None)?.may()) {
+        return Ok(());
+    }
+    let error = match code {
+        "may_create" => {
+            "this agent creates no tickets: say in a comment what is needed, or suggest tickets with a \
+             suggest_tasks interaction; do not try again"
+        }
+        _ => {
+            "this agent gives no tickets to other agents: leave it to a person (assigneeUserId), or say \
+             in a comment who should have it; do not try again"
+        }
+    };
+    Err(Refusal::forbidden(code, error).into())
+}
+
+/// Whether whoever acts may give a ticket to this agent. Taking one is not giving it.
+pub(super) fn may_give(
+    w: &Writer<'_>,
+    before: Option<&str>,
+    after: Option<&str>,
+) -> Result<(), StoreError> {
+    if after.is_none() || after == before || after == w.actor.agent() {
+        return Ok(());
+    }
+    may(w, "may_assign", |may| may.assign)
 }
 
 /// Resolves a project within the company.
