@@ -140,7 +140,8 @@ fn refusal(service: &Service, objection: &Objection) -> Refusal {
             Code::OperationNotAllowed,
             &format!("rule `{id}` does not permit the GraphQL operation {found}, only {wanted}"),
             &format!(
-                "use an operation that is listed, or have \"{found}\" added to graphql of service `{id}` in the policy"
+                "use an operation that is listed, or have \"{found}\" added to graphql of service `{}` in the policy",
+                service.written()
             ),
         ),
         Objection::Model { found, wanted } => Refusal::new(

@@ -8,6 +8,7 @@ use crate::permit::Route;
 use crate::refusal::{Code, MOST_SHOWN, Refusal, clip};
 use crate::request::Request;
 use crate::service::{Kind, Service};
+use crate::source::{Opening, github_opening};
 
 /// Above this many services a refusal does not look for a similar host: an agent must not be able
 /// to buy work by asking for nonsense.
@@ -416,10 +417,22 @@ fn add_line(service: &Service, request: &Request<'_>, target: &Target<'_>) -> St
             "use an endpoint that service `{}` lists, or have a service of kind http added for this path",
             service.id
         ),
-        Kind::Github => format!(
-            "service `{}` opens git and what its api and also name; have a service of kind http added for this path",
-            service.id
-        ),
+        Kind::Github => {
+            let id = service.written();
+            let method = Method::parse(request.method);
+            match method.and_then(|method| github_opening(&service.allow, method, target)) {
+                Some(Opening::Line(line)) => {
+                    format!("have {line} written in service `{id}` in the policy")
+                }
+                Some(Opening::Repository(name)) => format!(
+                    "have \"{}\" added to repos of service `{id}` in the policy",
+                    clip(&name)
+                ),
+                None => format!(
+                    "nothing in service `{id}` opens this, whatever its api says; have one of kind http added for this path"
+                ),
+            }
+        }
     }
 }
 

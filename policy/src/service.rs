@@ -315,6 +315,22 @@ impl Service {
         })
     }
 
+    /// The id of the service in the file that it comes from: its API is one of its own in the github one.
+    pub(crate) fn written(&self) -> &str {
+        let id = self.id.as_str();
+        match self.kind {
+            Kind::Github => id.strip_suffix("-api").unwrap_or(id),
+            Kind::Http
+            | Kind::Proxmox
+            | Kind::Npm
+            | Kind::Pypi
+            | Kind::Crates
+            | Kind::Debian
+            | Kind::Llm
+            | Kind::Board => id,
+        }
+    }
+
     /// Whether it judges what is asked of models: only where it does is what they took read, then.
     pub(crate) fn judges_models(&self) -> bool {
         let mut when = self.when.iter();

@@ -18,6 +18,7 @@ use crate::expand;
 use crate::permit::RuleId;
 use crate::service::{Destination, Kind, Service};
 use document::{Document, Place, Problems};
+pub(crate) use kinds::{Opening, github_opening};
 
 /// A service and the places that later checks talk about.
 struct Placed {

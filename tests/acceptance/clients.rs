@@ -7,6 +7,7 @@ mod curl;
 mod git;
 mod github;
 mod packages;
+mod presets;
 mod protocols;
 mod proxmox;
 mod python;

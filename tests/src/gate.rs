@@ -25,7 +25,7 @@ pub struct Credential {
     pub name: &'static str,
     /// `bearer`, `github-token`, ...
     pub kind: &'static str,
-    /// The only host it may go to.
+    /// The only host it may go to; several with blanks between them.
     pub host: &'static str,
     /// The secret.
     pub canary: Canary,
@@ -270,7 +270,7 @@ impl Gate {
                  hosts = [\"{host}\"]\n",
                 name = credential.name,
                 kind = credential.kind,
-                host = credential.host,
+                host = credential.host.replace(' ', "\", \""),
             )
             .expect("text grows");
             if credential.kind == "header" {

@@ -11,6 +11,7 @@ mod when;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub(crate) use self::api::{Opening, opening as github_opening};
 use self::lines::{allow, check_slashes, deny, encoded_slash, parse_entries, push, refs};
 use super::document::{Field, Problems, Table, did_you_mean};
 use super::reach::{self, Defaults};

@@ -336,3 +336,79 @@ fn operations_of_graphql_go_with_the_preset() {
         assert_eq!(outcome.code(), Some(Code::MethodNotAllowed), "{method}");
     }
 }
+
+#[test]
+fn a_refusal_of_the_api_names_the_word_that_would_open_it() {
+    let policy = service("api = \"read\"");
+    let repo = "https://api.github.com/repos/acme/web";
+    for (method, path, wanted) in [
+        (
+            "POST",
+            "/issues",
+            "have api = \"contribute\" written in service `gh`",
+        ),
+        ("PUT", "/pulls/7/merge", "have api = \"maintain\" written"),
+        ("POST", "/releases", "have also = [\"releases\"] written"),
+        (
+            "POST",
+            "/actions/runs/9/rerun",
+            "have also = [\"actions\"] written",
+        ),
+        ("PATCH", "", "nothing in service `gh` opens this"),
+        (
+            "GET",
+            "/actions/secrets",
+            "nothing in service `gh` opens this",
+        ),
+    ] {
+        let remedy = remedy(&policy, method, &format!("{repo}{path}"));
+        assert!(remedy.contains(wanted), "{method} {path}: {remedy}");
+    }
+    let other = remedy(
+        &policy,
+        "GET",
+        "https://api.github.com/repos/acme/other/issues",
+    );
+    let wanted = "have \"acme/other\" added to repos of service `gh`";
+    assert!(other.contains(wanted), "{other}");
+    // What the remedy says is true.
+    let remedied = service("api = \"contribute\"");
+    assert!(ask(&remedied, "POST", &format!("{repo}/issues")).permits());
+}
+
+/// What a refusal of it says would help.
+fn remedy(policy: &Policy, method: &str, url: &str) -> String {
+    match ask(policy, method, url) {
+        Outcome::Refuse { remedy, .. } => remedy,
+        other @ (Outcome::Permit { .. } | Outcome::Inspect) => panic!("{method} {url}: {other:?}"),
+    }
+}
+
+#[test]
+fn the_api_of_github_and_that_of_a_server_of_ones_own_are_never_in_one_service() {
+    let text = |hosts: &str, more: &str| {
+        format!(
+            "[[service]]\nkind = \"github\"\nhosts = [{hosts}]\nrepos = [\"acme/web\"]\n{more}\n"
+        )
+    };
+    let both = "\"github.com\", \"git.acme.example\"";
+    let problems = Policy::parse(&text(both, "api = \"read\""), "p.toml").unwrap_err();
+    let shown = problems.to_string();
+    assert!(
+        shown.contains("hosts: the API of github.com is elsewhere"),
+        "{shown}"
+    );
+    assert!(shown.contains("one for each other host"), "{shown}");
+    let also = text(both, "also = [\"releases\"]");
+    assert!(Policy::parse(&also, "p.toml").is_err());
+    for good in [
+        text(both, ""),
+        text("\"github.com\"", "api = \"read\""),
+        text(
+            "\"git.acme.example\", \"git.other.example\"",
+            "api = \"read\"",
+        ),
+    ] {
+        Policy::parse(&good, "p.toml").unwrap();
+    }
+}

@@ -3,7 +3,8 @@
 use serde_json::Value;
 
 use crate::condition::{Conditional, Conditions, OperationWord, Pointer};
-use crate::pattern::Entry;
+use crate::path::Target;
+use crate::pattern::{Case, Entry, Method};
 
 /// How much of the API a service opens; each includes the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -304,6 +305,65 @@ pub(super) fn rest(place: &Place, repos: &[String], access: Access, also: &[Also
         .iter()
         .filter_map(|line| Entry::parse(line).ok())
         .collect()
+}
+
+/// What would open a request, in words of the kind.
+pub(crate) enum Opening {
+    /// The repository in `repos`.
+    Repository(String),
+    /// This line.
+    Line(&'static str),
+}
+
+/// What would open a request that a service with these entries does not permit; `None` where nothing of
+/// the kind opens it.
+pub(crate) fn opening(allow: &[Entry], method: Method, target: &Target<'_>) -> Option<Opening> {
+    let segments: Vec<&str> = target.segments().collect();
+    let (place, inner) = match segments.as_slice() {
+        ["api", "v3", inner @ ..] => (&OWN, inner),
+        inner => (&HOSTED, inner),
+    };
+    let repo = match inner {
+        ["repos", owner, name, ..] => format!("{owner}/{name}"),
+        _ => String::from("owner/name"),
+    };
+    super::github::check_repository(&repo, false).ok()?;
+    let repos = [repo.clone()];
+    let opens = |access: Access, also: &[Also]| {
+        let covers = |entry: &Entry| {
+            entry.covers_method(method) && entry.covers_target(target, Case::Ignore)
+        };
+        rest(place, &repos, access, also).iter().any(covers)
+    };
+    let line = if opens(Access::Read, &[]) {
+        "api = \"read\""
+    } else if opens(Access::Contribute, &[]) {
+        "api = \"contribute\""
+    } else if opens(Access::None, &[Also::Releases]) {
+        "also = [\"releases\"]"
+    } else if opens(Access::None, &[Also::Actions]) {
+        "also = [\"actions\"]"
+    } else if opens(Access::None, &[Also::Gists]) {
+        "also = [\"gists\"]"
+    } else if opens(Access::None, &[Also::Packages]) {
+        "also = [\"packages\"]"
+    } else if opens(Access::Maintain, &[]) {
+        "api = \"maintain\""
+    } else {
+        return None;
+    };
+    let known = ["", "/releases"].iter().any(|under| {
+        let path = format!("{}/repos/{repo}{under}", place.rest);
+        Target::parse(&path).is_ok_and(|path| {
+            let covers = |entry: &Entry| entry.covers_target(&path, Case::Ignore);
+            allow.iter().any(covers)
+        })
+    });
+    if known || !matches!(inner, ["repos", ..]) {
+        Some(Opening::Line(line))
+    } else {
+        Some(Opening::Repository(repo))
+    }
 }
 
 /// The assets of releases, where they are sent to.

@@ -32,6 +32,7 @@ pub(super) fn read(
     let access = access(table, problems);
     let also = also(table, problems);
     let operations = operations(table, access, problems);
+    one_place(table, at, access, &also, problems);
     let repos = repositories(repos, &table.place.key("repos"), git, access, problems);
     let mut rules = Rules {
         ignore_case: true,
@@ -172,6 +173,28 @@ fn also(table: &mut Table<'_>, problems: &mut Problems) -> Vec<Also> {
     words
 }
 
+/// The API of github.com is at hosts of its own, that of a server of one's own is not: no service opens
+/// both.
+fn one_place(
+    table: &Table<'_>,
+    at: Option<&[Destination]>,
+    access: Access,
+    also: &[Also],
+    problems: &mut Problems,
+) {
+    let hosted = |to: &&Destination| to.host.to_string() == HOSTED;
+    let at = at.unwrap_or_default();
+    let found = at.iter().filter(hosted).count();
+    let beyond_git = access > Access::None || also.iter().any(|word| *word != Also::Lfs);
+    if beyond_git && found > 0 && found < at.len() {
+        problems.add(
+            &table.place.key("hosts"),
+            String::from("the API of github.com is elsewhere than that of another host beside it"),
+            String::from("write a [[service]] for github.com and one for each other host"),
+        );
+    }
+}
+
 /// Reads `graphql`, which takes the place of what goes with `api`.
 fn operations(
     table: &mut Table<'_>,
@@ -309,7 +332,7 @@ fn entries(lines: &[String]) -> Vec<Entry> {
         .collect()
 }
 
-fn check_repository(text: &str, writes: bool) -> Result<(), (String, String)> {
+pub(super) fn check_repository(text: &str, writes: bool) -> Result<(), (String, String)> {
     let form = || String::from("write \"owner/name\"; `*` stands for a part of either");
     let good = |part: &str| {
         let byte = |byte: u8| byte.is_ascii_alphanumeric() || b"._-*".contains(&byte);
