@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::ask::{Asked, ModelCondition};
 use crate::content;
+use crate::parameter::{self, Parameters};
 use crate::path::Target;
 use crate::pattern::{Entry, Method, text_matches};
 use crate::refusal::clip;
@@ -38,6 +39,35 @@ pub(crate) struct Conditions {
     pub(crate) graphql: Vec<OperationWord>,
     /// What may be asked of a model.
     pub(crate) model: Option<ModelCondition>,
+    /// By place in the path, from 1: what its segment may be.
+    pub(crate) path: BTreeMap<usize, parameter::Value>,
+    /// What the request may carry as parameters, in its query and its body together.
+    pub(crate) parameters: Option<Parameters>,
+    /// What it has to do with a task of Proxmox.
+    pub(crate) task: Option<Task>,
+    /// Never met: what it stands over is opened by other conditions, or not at all.
+    pub(crate) never: bool,
+}
+
+/// What a request has to do with a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Its answer names one, which is its asker's then.
+    Given,
+    /// Its path names one, which must be its asker's.
+    Own,
+}
+
+impl Task {
+    /// As a policy writes it.
+    pub(crate) const ALL: [(Self, &'static str); 2] = [(Self::Given, "given"), (Self::Own, "own")];
+
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Given => "given",
+            Self::Own => "own",
+        }
+    }
 }
 
 /// A JSON pointer (RFC 6901) as written, with its decoded tokens.
@@ -63,6 +93,8 @@ pub(crate) enum Objection {
     Operation { found: String, wanted: String },
     /// Something is asked of a model that may not be.
     Model { found: String, wanted: String },
+    /// It is opened by no condition.
+    Shut,
     /// It could not be told; says why.
     Unreadable(String),
     /// The body is longer than the service has read.
@@ -205,7 +237,11 @@ impl fmt::Display for OperationWord {
 impl Conditions {
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.query.is_empty() && !self.wanted(0).is_some()
+        self.query.is_empty()
+            && self.path.is_empty()
+            && self.task.is_none()
+            && !self.never
+            && !self.wanted(0).is_some()
     }
 
     /// What must be read to judge them, with at most so many bytes of body.
@@ -215,10 +251,12 @@ impl Conditions {
             json: !self.json.is_empty() || self.model.is_some(),
             form: !self.form.is_empty(),
             graphql: !self.graphql.is_empty(),
+            parameters: self.parameters.is_some(),
         };
         Wanted {
             headers: self.headers.keys().cloned().collect(),
-            body: (body.json || body.form || body.graphql).then_some(body),
+            body: body.reads().then_some(body),
+            task: None,
         }
     }
 
@@ -229,6 +267,11 @@ impl Conditions {
         content: Option<&Content>,
         most: u64,
     ) -> Result<(), Objection> {
+        if self.never {
+            return Err(Objection::Shut);
+        }
+        self.path(target)?;
+        self.task(content)?;
         for (name, values) in &self.query {
             let found = content::parameter(target.query().unwrap_or_default(), name)
                 .map_err(Objection::Unreadable)?;
@@ -253,7 +296,46 @@ impl Conditions {
         self.json(body)?;
         self.model(target, body)?;
         self.form(body)?;
-        self.graphql(body)
+        self.graphql(body)?;
+        self.parameters(target, body)
+    }
+
+    /// The segments of the path, as they stand.
+    fn path(&self, target: &Target<'_>) -> Result<(), Objection> {
+        for (place, value) in &self.path {
+            let segment = place
+                .checked_sub(1)
+                .and_then(|at| target.segments().nth(at));
+            if segment.is_none_or(|segment| value.judge(segment).is_err()) {
+                return Err(not_met(
+                    &format!("segment {place} of the path"),
+                    segment.is_some(),
+                    &[value.to_string()],
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// A task that the path names must be the asker's.
+    fn task(&self, content: Option<&Content>) -> Result<(), Objection> {
+        match (self.task, content.and_then(|content| content.task)) {
+            (None | Some(Task::Given), _) | (Some(Task::Own), Some(true)) => Ok(()),
+            (Some(Task::Own), Some(false) | None) => Err(Objection::NotMet {
+                found: String::from("the task is none that an answer has named to you lately"),
+                wanted: String::from("one that you have begun in this run"),
+            }),
+        }
+    }
+
+    fn parameters(&self, target: &Target<'_>, body: &Body) -> Result<(), Objection> {
+        let Some(rules) = &self.parameters else {
+            return Ok(());
+        };
+        let mut carried = content::strict_pairs(target.query().unwrap_or_default())
+            .map_err(Objection::Unreadable)?;
+        carried.extend(read(&body.parameters)?.iter().cloned());
+        parameter::judge(rules, &carried)
     }
 
     fn json(&self, body: &Body) -> Result<(), Objection> {
@@ -345,6 +427,16 @@ impl Conditions {
             lines.push(format!("graphql {}", words.join(" | ")));
         }
         lines.extend(self.model.as_ref().map(ModelCondition::line));
+        let segment = |(place, value)| format!("path {place} = {value}");
+        lines.extend(self.path.iter().map(segment));
+        if let Some(parameters) = &self.parameters {
+            let one =
+                |(name, value): (&parameter::Name, &parameter::Value)| format!("{name} = {value}");
+            let all: Vec<String> = parameters.iter().map(one).collect();
+            lines.push(format!("parameters {{ {} }}", all.join(", ")));
+        }
+        lines.extend(self.task.map(|task| format!("task {}", task.as_str())));
+        lines.extend(self.never.then(|| String::from("never")));
         lines
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::ask::Asked;
-use crate::condition::Objection;
+use crate::condition::{Objection, Task};
 use crate::path::Target;
 use crate::pattern::Method;
 use crate::record::RecordFacts;
@@ -15,8 +15,8 @@ use crate::service::Service;
 pub(crate) enum Judgement<'a> {
     /// This must be read first.
     Inspect(Wanted),
-    /// These services have all their conditions met.
-    Allow(Vec<&'a Service>, Option<RecordFacts>),
+    /// These services have all their conditions met. Whether the answer names a task.
+    Allow(Vec<&'a Service>, Option<RecordFacts>, bool),
     /// None has.
     Refuse(Refusal),
 }
@@ -42,6 +42,7 @@ pub(crate) fn judge<'a>(
         }
     };
     let mut allowing = Vec::new();
+    let mut gives = false;
     let mut objections: Vec<(&Service, Objection)> = Vec::new();
     for service in claiming {
         let mut nearest = None;
@@ -51,7 +52,10 @@ pub(crate) fn judge<'a>(
                 .conditions
                 .judge(target, content.map(Arc::as_ref), service.inspected)
             {
-                Ok(()) => met = true,
+                Ok(()) => {
+                    met = true;
+                    gives |= conditional.conditions.task == Some(Task::Given);
+                }
                 Err(objection) => {
                     nearest.get_or_insert(objection);
                 }
@@ -64,7 +68,7 @@ pub(crate) fn judge<'a>(
         }
     }
     if !allowing.is_empty() {
-        return Judgement::Allow(allowing, facts.summary());
+        return Judgement::Allow(allowing, facts.summary(), gives);
     }
     objections.sort_by(|(a, _), (b, _)| a.id.cmp(&b.id));
     match objections.into_iter().next() {
@@ -107,6 +111,9 @@ fn wanted(claiming: &[&Service], method: Method, target: &Target<'_>) -> Wanted 
         for conditional in service.conditional(method, target) {
             let asked = conditional.conditions.wanted(service.inspected);
             wanted.headers.extend(asked.headers);
+            if conditional.conditions.task == Some(Task::Own) {
+                wanted.task = task(target);
+            }
             wanted.body = match (wanted.body, asked.body) {
                 (Some(one), Some(other)) => Some(one.and(other)),
                 (one, other) => one.or(other),
@@ -116,6 +123,20 @@ fn wanted(claiming: &[&Service], method: Method, target: &Target<'_>) -> Wanted 
     wanted.headers.sort();
     wanted.headers.dedup();
     wanted
+}
+
+/// What every id of a task begins with.
+const TASK: &str = "UPID:";
+
+/// The one task that the path names.
+fn task(target: &Target<'_>) -> Option<String> {
+    let mut tasks = target
+        .segments()
+        .filter(|segment| segment.starts_with(TASK));
+    match (tasks.next(), tasks.next()) {
+        (Some(task), None) => Some(task.to_owned()),
+        (_, _) => None,
+    }
 }
 
 fn refuse<'a>(claiming: &[&'a Service], objection: &Objection) -> Judgement<'a> {
@@ -150,6 +171,11 @@ fn refusal(service: &Service, objection: &Objection) -> Refusal {
             &format!(
                 "ask for {wanted}, or have models, max_tokens or tools of service `{id}` changed in the policy"
             ),
+        ),
+        Objection::Shut => Refusal::new(
+            Code::PathNotAllowed,
+            &format!("rule `{id}` keeps this path shut, whatever else covers it"),
+            &format!("ask for something else; service `{id}` must say in the policy what opens it"),
         ),
         Objection::Unreadable(problem) => Refusal::new(
             Code::CouldNotInspect,
@@ -186,6 +212,32 @@ pub(crate) fn parameter(query: &str, name: &str) -> Result<Option<String>, Strin
         pairs.push((decoded(name)?, decoded(value)?));
     }
     only(&pairs, name).map(|value| value.map(str::to_owned))
+}
+
+/// The parameters of a raw query. `Err` where servers would not agree what they are: some part a value at a
+/// second `=`, some part the query at a `;`.
+pub(crate) fn strict_pairs(query: &str) -> Result<Vec<(String, String)>, String> {
+    if query.contains(';') {
+        return Err(String::from(
+            "the query has a `;`, at which some servers part it",
+        ));
+    }
+    let mut pairs = Vec::new();
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part
+            .split_once('=')
+            .ok_or_else(|| String::from("a parameter of the query has no value"))?;
+        if value.contains('=') {
+            return Err(String::from(
+                "a parameter of the query has a second `=`, at which some servers end it",
+            ));
+        }
+        let decoded = |text: &str| {
+            decode(text).ok_or_else(|| String::from("the query has an escape that is none"))
+        };
+        pairs.push((decoded(name)?, decoded(value)?));
+    }
+    Ok(pairs)
 }
 
 /// The one value of a name among pairs. `Err` where another name may be taken for it: in another

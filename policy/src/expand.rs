@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::authority::Scheme;
 use crate::condition::{Conditional, Conditions, Pointer};
 use crate::model::ModelGlob;
+use crate::parameter;
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry};
 use crate::service::{INSPECTED_BYTES, Kind, SEGMENT, Service, WEBSOCKET};
@@ -149,6 +150,10 @@ fn when(conditional: &Conditional) -> String {
         form,
         graphql,
         model,
+        path,
+        parameters,
+        task,
+        never,
     } = &conditional.conditions;
     for (key, map) in [("query", query), ("headers", headers), ("form", form)] {
         let member = |(name, values): (&String, &Vec<String>)| {
@@ -182,6 +187,26 @@ fn when(conditional: &Conditional) -> String {
         if !model.tools {
             line(&mut out, "tools", "false");
         }
+    }
+    let member = |name: &str, value: &parameter::Value| {
+        format!("{} = {}", quoted(name), quoted(&value.to_string()))
+    };
+    let segments = path
+        .iter()
+        .map(|(place, value)| member(&place.to_string(), value));
+    table(&mut out, "path", segments.collect());
+    if let Some(parameters) = parameters {
+        let all = parameters
+            .iter()
+            .map(|(name, value)| member(&name.to_string(), value));
+        let all: Vec<String> = all.collect();
+        line(&mut out, "parameters", &format!("{{ {} }}", all.join(", ")));
+    }
+    if let Some(task) = task {
+        line(&mut out, "task", &quoted(task.as_str()));
+    }
+    if *never {
+        line(&mut out, "never", "true");
     }
     out
 }

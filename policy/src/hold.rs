@@ -125,6 +125,7 @@ pub(crate) fn judge(
         json: false,
         form: false,
         graphql: false,
+        parameters: false,
     };
     let permit = match decision {
         Decision::Permit(permit) => permit,
@@ -203,6 +204,7 @@ fn ask(body: Spool) -> Decision {
     Decision::Inspect(Inspection::Content(Wanted {
         headers: Vec::new(),
         body: Some(body),
+        task: None,
     }))
 }
 

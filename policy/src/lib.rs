@@ -30,6 +30,7 @@ mod index;
 mod metadata;
 mod model;
 pub mod money;
+mod parameter;
 pub mod path;
 pub mod pattern;
 mod permit;

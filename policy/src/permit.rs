@@ -110,6 +110,7 @@ pub struct Permit {
     pub(crate) usage: Option<Provider>,
     pub(crate) rates: Vec<(RuleId, Rate)>,
     pub(crate) asked: Option<Asked>,
+    pub(crate) gives_task: bool,
 }
 
 impl RuleId {
@@ -262,6 +263,12 @@ impl Permit {
     #[must_use]
     pub fn rates(&self) -> &[(RuleId, Rate)] {
         &self.rates
+    }
+
+    /// Whether the answer names a task that is its asker's from then on.
+    #[must_use]
+    pub fn gives_task(&self) -> bool {
+        self.gives_task
     }
 
     /// What inspection found, for the audit record.

@@ -263,7 +263,7 @@ impl Policy {
             return match push::judge(&judging, facts) {
                 push::Judgement::Inspect => Ok(Decision::Inspect(Inspection::ReceivePack)),
                 push::Judgement::Allow(allowing, summary) => {
-                    permit(&allowing, route, request, Some(summary), None)
+                    permit(&allowing, route, request, Some(summary), Learnt::default())
                 }
                 push::Judgement::Refuse(refusal) => Err(refusal),
             };
@@ -295,9 +295,10 @@ impl Policy {
                 content::Judgement::Inspect(wanted) => {
                     Ok(Decision::Inspect(Inspection::Content(wanted)))
                 }
-                content::Judgement::Allow(allowing, summary) => {
+                content::Judgement::Allow(allowing, summary, gives_task) => {
                     let asked = content::asked(&allowing, method, &target, facts);
-                    permit(&allowing, route, request, summary, asked)
+                    let learnt = Learnt { asked, gives_task };
+                    permit(&allowing, route, request, summary, learnt)
                 }
                 content::Judgement::Refuse(refusal) => Err(refusal),
             };
@@ -311,7 +312,7 @@ impl Policy {
         if allowing.is_empty() {
             return Err(explain.not_allowed(listed, request, &target));
         }
-        permit(&allowing, route, request, None, None)
+        permit(&allowing, route, request, None, Learnt::default())
     }
 
     /// The services of an authority, narrowest first.
@@ -340,7 +341,7 @@ impl Policy {
         let mut when = self
             .listed(scheme, authority)
             .flat_map(|service| &service.when);
-        when.any(|when| !when.conditions.query.is_empty())
+        when.any(|when| !when.conditions.query.is_empty() || when.conditions.parameters.is_some())
     }
 
     /// The services as they are judged.
@@ -367,6 +368,13 @@ impl Policy {
     }
 }
 
+/// What conditions have found out about a request that is permitted.
+#[derive(Default)]
+struct Learnt {
+    asked: Option<Asked>,
+    gives_task: bool,
+}
+
 /// The permit of the allowing services (never empty). A credential comes from the rule that is
 /// reported; two rules that name different credentials cancel each other.
 fn permit(
@@ -374,7 +382,7 @@ fn permit(
     route: &Route,
     request: &Request<'_>,
     facts: Option<RecordFacts>,
-    asked: Option<Asked>,
+    learnt: Learnt,
 ) -> Result<Decision, Refusal> {
     let first = |injecting: bool| {
         allowing
@@ -426,7 +434,7 @@ fn permit(
         .filter_map(|service| service.rate.map(|rate| (service.id.clone(), rate)));
     let mut counting = allowing
         .iter()
-        .filter(|service| asked.is_some() || !service.judges_models());
+        .filter(|service| learnt.asked.is_some() || !service.judges_models());
     let usage = counting.find_map(|service| service.usage);
     Ok(Decision::Permit(Permit {
         rule: rule.id.clone(),
@@ -440,7 +448,8 @@ fn permit(
         caps,
         usage,
         rates: rates.collect(),
-        asked,
+        asked: learnt.asked,
+        gives_task: learnt.gives_task,
     }))
 }
 

@@ -59,6 +59,8 @@ pub struct Wanted {
     pub headers: Vec<String>,
     /// How the body is asked about, if it is at all.
     pub body: Option<Spool>,
+    /// The task that the path names, if it is asked whose it is.
+    pub task: Option<String>,
 }
 
 /// How a body is asked about. The gate reads it whole, before anything of it leaves, and sends the
@@ -73,6 +75,8 @@ pub struct Spool {
     pub form: bool,
     /// Read as a GraphQL request.
     pub graphql: bool,
+    /// Read as parameters: a form, or one JSON object of plain values.
+    pub parameters: bool,
 }
 
 /// What was read of a request.
@@ -83,6 +87,8 @@ pub struct Content {
     pub headers: Vec<(String, Option<String>)>,
     /// The body, if it was asked about.
     pub body: Option<Body>,
+    /// Whether the task that was asked about is the asker's.
+    pub task: Option<bool>,
 }
 
 /// A body that was read whole.
@@ -98,6 +104,8 @@ pub struct Body {
     pub form: Reading<Vec<(String, String)>>,
     /// As a GraphQL request: what it would execute, one of each member of a batch.
     pub graphql: Reading<Vec<Operation>>,
+    /// As parameters: names and values, in order.
+    pub parameters: Reading<Vec<(String, String)>>,
 }
 
 /// What came of reading a body in one way.
@@ -154,7 +162,7 @@ impl Wanted {
     /// Whether anything is asked about.
     #[must_use]
     pub fn is_some(&self) -> bool {
-        !self.headers.is_empty() || self.body.is_some()
+        !self.headers.is_empty() || self.body.is_some() || self.task.is_some()
     }
 }
 
@@ -167,7 +175,14 @@ impl Spool {
             json: self.json || other.json,
             form: self.form || other.form,
             graphql: self.graphql || other.graphql,
+            parameters: self.parameters || other.parameters,
         }
+    }
+
+    /// Whether the body is read in any way, and not just hashed.
+    #[must_use]
+    pub fn reads(self) -> bool {
+        self.json || self.form || self.graphql || self.parameters
     }
 }
 
@@ -181,6 +196,7 @@ impl Body {
             json: Reading::NotAsked,
             form: Reading::NotAsked,
             graphql: Reading::NotAsked,
+            parameters: Reading::NotAsked,
         }
     }
 }

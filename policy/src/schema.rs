@@ -29,16 +29,20 @@ pub fn schema() -> Value {
 fn service(kind: Kind) -> Value {
     let mut properties: Map<String, Value> = Map::new();
     for name in kind_keys(kind) {
-        properties.insert(name.to_owned(), key(name).unwrap_or(Value::Bool(true)));
+        let value = words(kind, name).or_else(|| key(name));
+        properties.insert(name.to_owned(), value.unwrap_or(Value::Bool(true)));
     }
     properties.insert("kind".to_owned(), json!({ "const": kind.as_str() }));
     let required = match kind {
-        Kind::Http | Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian | Kind::Board => {
-            vec!["kind"]
-        }
         Kind::Llm => vec!["kind", "provider", "models"],
+        Kind::Http
+        | Kind::Proxmox
+        | Kind::Npm
+        | Kind::Pypi
+        | Kind::Crates
+        | Kind::Debian
+        | Kind::Board => vec!["kind"],
         Kind::Github => vec!["kind", "repos"],
-        Kind::Proxmox => vec!["kind", "allow"],
     };
     json!({
         "title": format!("A service of kind {}", kind.as_str()),
@@ -47,6 +51,22 @@ fn service(kind: Kind) -> Value {
         "required": required,
         "properties": properties,
     })
+}
+
+/// Keys that are there in several kinds, with other words in each.
+fn words(kind: Kind, name: &str) -> Option<Value> {
+    match (kind, name) {
+        (Kind::Proxmox, "api") => Some(json!({
+            "enum": ["read", "power", "operator"],
+            "description": "What is opened of the API of Proxmox VE.",
+        })),
+        (Kind::Proxmox, "also") => Some(json!({
+            "type": "array",
+            "minItems": 1,
+            "items": { "enum": ["console", "agent-exec"] },
+        })),
+        (_, _) => None,
+    }
 }
 
 fn test() -> Value {
@@ -97,6 +117,18 @@ fn when() -> Value {
             ),
             "tools" => flag("Whether tools may be given to the model."),
             "graphql" => texts("Operations: `query`, `mutation:NAME`, ..."),
+            "path" => map("What segments of the path must be, by their place from 1."),
+            "parameters" => json!({
+                "type": "object", "additionalProperties": { "type": "string" },
+                "description": "What the request may carry as parameters, in its query and body; nothing else.",
+            }),
+            "task" => json!({
+                "enum": ["given", "own"],
+                "description": "Whether the answer names a task, or the path must name one of the asker's.",
+            }),
+            "never" => {
+                flag("The condition is never met: other conditions open these lines, or nothing.")
+            }
             _ => texts("`METHOD /path` lines that are allowed where every condition is met."),
         };
         properties.insert((*name).to_owned(), value);
@@ -195,6 +227,15 @@ fn key(name: &str) -> Option<Value> {
         "pin" => text("`sha256/BASE64` of the public key that the upstream must carry."),
         "credential" => {
             text("The name that the gate's configuration gives a credential; never the secret.")
+        }
+        "nodes" => texts("The nodes; default: all. `*` stands for a part of a name."),
+        "vmids" => texts("The guests, as `101` or `100-199`."),
+        "templates" => texts("Further guests that may be cloned, and nothing else."),
+        "pools" => texts("The pools that a new guest is put into."),
+        "storages" => texts("The storages of disks and templates; default: all."),
+        "bridges" => texts("The bridges of network cards; default: all."),
+        "features" => {
+            texts("Features of containers that may be on, such as `nesting`; default: none.")
         }
         "packages" => {
             texts("The packages that may be read; `*` stands for a part of a name. Default: all.")

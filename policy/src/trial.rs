@@ -111,8 +111,9 @@ fn any_will_do(wanted: &Inspection) -> bool {
     match wanted {
         Inspection::ReceivePack => false,
         Inspection::Content(wanted) => {
-            let read = |body: crate::request::Spool| body.json || body.form || body.graphql;
-            wanted.headers.is_empty() && wanted.body.is_some_and(|body| !read(body))
+            wanted.headers.is_empty()
+                && wanted.task.is_none()
+                && wanted.body.is_some_and(|body| !body.reads())
         }
     }
 }
@@ -129,6 +130,7 @@ impl Trial {
         Facts::Content(Arc::new(Content {
             headers: Vec::new(),
             body: Some(body),
+            task: None,
         }))
     }
 }

@@ -32,6 +32,7 @@ use crate::policies::Policies;
 use crate::prices::{Prices, PricesError};
 use crate::rates::Rates;
 use crate::runs::Runs;
+use crate::tasks::Tasks;
 use crate::upstream::{Settings, Upstream};
 
 /// Clients that are being told at one time why they are not served; others are closed.
@@ -75,6 +76,8 @@ pub struct Gate {
     pub allowances: Arc<Allowances>,
     pub prices: Prices,
     pub rates: Rates,
+    /// Tasks that answers have named.
+    pub tasks: Tasks,
     tls: ServerConfig,
     doors: Arc<Mutex<Doors>>,
     unnamed: Arc<Mutex<Doors>>,
@@ -126,6 +129,7 @@ impl Gate {
             allowances: Arc::new(allowances),
             prices,
             rates: Rates::default(),
+            tasks: Tasks::default(),
             config: parts.config,
             policies: parts.policies,
             vault: parts.vault,

@@ -6,6 +6,7 @@ pub mod form;
 pub mod graphql;
 pub mod json;
 mod packed;
+pub mod parameters;
 pub mod receive_pack;
 pub mod spool;
 pub mod usage;

@@ -57,6 +57,7 @@ pub mod scrub;
 pub mod share;
 pub mod store;
 pub mod strip;
+pub mod tasks;
 pub mod token;
 pub mod tunnel;
 #[allow(

@@ -54,6 +54,7 @@ fn decide(policy: &Policy, host: &str, method: &str, target: &str, facts: &Facts
 fn body(sha256: &str, bytes: Option<u64>) -> Facts {
     Facts::Content(Arc::new(Content {
         headers: Vec::new(),
+        task: None,
         body: Some(Body {
             bytes,
             sha256: sha256.to_owned(),

@@ -8,6 +8,7 @@ mod http;
 mod kinds;
 mod models;
 mod properties;
+mod proxmox;
 mod refusals;
 mod slashes;
 mod when;

@@ -5,6 +5,7 @@ mod github;
 mod hold;
 mod lines;
 mod llm;
+mod proxmox;
 mod registries;
 mod when;
 
@@ -12,7 +13,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 pub(crate) use self::api::{Opening, opening as github_opening};
-use self::lines::{allow, check_slashes, deny, encoded_slash, parse_entries, push, refs};
+use self::lines::{allow, deny, encoded_slash, push, refs};
 use super::document::{Field, Problems, Table, did_you_mean};
 use super::reach::{self, Defaults};
 use crate::authority::Scheme;
@@ -87,7 +88,22 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "max_inspected_bytes",
             ],
         ),
-        Kind::Proxmox => (NETWORK, &["allow", "encoded_slash"]),
+        Kind::Proxmox => (
+            NETWORK,
+            &[
+                "api",
+                "also",
+                "allow",
+                "nodes",
+                "vmids",
+                "templates",
+                "pools",
+                "storages",
+                "bridges",
+                "features",
+                "encoded_slash",
+            ],
+        ),
         Kind::Npm | Kind::Pypi | Kind::Crates => {
             (NETWORK, &["packages", "deny_packages", "publish"])
         }
@@ -230,7 +246,7 @@ fn service(table: &mut Table<'_>, problems: &mut Problems) -> Option<(Service, V
             reached.as_ref().map(|(to, _)| to.as_slice()),
             problems,
         ),
-        Kind::Proxmox => proxmox(table, problems),
+        Kind::Proxmox => proxmox::read(table, problems),
         Kind::Npm => registries::npm(table, publishes, problems),
         Kind::Pypi => registries::pypi(table, publishes, problems),
         Kind::Crates => registries::crates(table, publishes, problems),
@@ -513,32 +529,6 @@ fn features(table: &mut Table<'_>, problems: &mut Problems) -> Features {
     Features {
         trailers,
         websocket,
-    }
-}
-
-fn proxmox(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
-    let slashes = encoded_slash(table, problems);
-    let Some(lines) = table.strings("allow", problems) else {
-        problems.add(
-            &table.place.key("allow"),
-            String::from("the service allows nothing"),
-            String::from("add `allow = [\"GET /api2/json/**\"]`"),
-        );
-        return Rules::default();
-    };
-    let allow = parse_entries(lines, problems, |entry| {
-        check_slashes(entry, slashes)?;
-        if entry.starts_with(&["api2", "json"]) {
-            return Ok(());
-        }
-        let remedy =
-            String::from("begin the path with /api2/json/; other formats of the API stay shut");
-        Err((format!("`{entry}` is not below /api2/json"), remedy))
-    });
-    Rules {
-        allow,
-        slashes,
-        ..Rules::default()
     }
 }
 

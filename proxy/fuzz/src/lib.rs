@@ -37,6 +37,7 @@ mod inspect {
     mod form;
     pub(crate) mod graphql;
     mod json;
+    pub(crate) mod parameters;
     pub(crate) mod receive_pack;
     pub(crate) mod usage;
 }
@@ -87,7 +88,7 @@ macro_rules! targets {
 }
 
 targets! {
-    audit authority control dns frames graphql head hello path peek policy receive_pack scrub store strip
+    audit authority control dns frames graphql head hello path peek policy proxmox receive_pack scrub store strip
     token usage
 }
 

@@ -18,6 +18,7 @@ use crate::gate::Gate;
 use crate::inspect::usage::{Reader, Usage};
 use crate::prices::Price;
 use crate::scrub::{self, Decoder};
+use crate::tasks::Learner;
 
 /// Tokens that a model is expected to write while nothing has been learnt of it.
 const EXPECTED_OUTPUT: u64 = 4096;
@@ -39,6 +40,8 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Account {
     model: Option<Model>,
+    /// Reads which task the answer names.
+    begins: Option<Box<Begins>>,
     reservation: Option<Arc<Reservation>>,
     meter: Arc<Meter>,
     clock: Option<Clock>,
@@ -55,6 +58,15 @@ struct Model {
     decoder: Option<Decoder>,
     /// Of which agent and model it is learnt.
     learn: Option<String>,
+}
+
+/// An answer that may name a task.
+#[derive(Debug)]
+struct Begins {
+    gate: Arc<Gate>,
+    learner: Learner,
+    /// Of a body that nobody else decodes.
+    decoder: Option<Decoder>,
 }
 
 /// Cuts the exchange when its wall time is over.
@@ -121,8 +133,16 @@ impl Account {
         if let Some(reservation) = &reservation {
             meter.hold_to(Arc::clone(reservation));
         }
+        let begins = permit.gives_task().then(|| {
+            Box::new(Begins {
+                gate: Arc::clone(gate),
+                learner: Learner::new(permit.authority(), client.owner()),
+                decoder: None,
+            })
+        });
         Ok(Self {
             model,
+            begins,
             reservation,
             meter: Arc::clone(meter),
             clock,
@@ -136,7 +156,7 @@ impl Account {
 
     /// Whether the answer is read.
     pub fn reads(&self) -> bool {
-        self.model.is_some()
+        self.model.is_some() || self.begins.is_some()
     }
 
     /// The request leaves.
@@ -153,6 +173,11 @@ impl Account {
     /// Prepares for an answer that somebody else decodes (`shared`), or nobody. What cannot be decoded
     /// says nothing.
     pub fn expect(&mut self, fields: &HeaderMap, shared: bool) {
+        if let Some(begins) = self.begins.as_mut().filter(|_| !shared)
+            && let Ok(decoder) = scrub::decoder(fields)
+        {
+            begins.decoder = decoder;
+        }
         let Some(model) = &mut self.model else {
             return;
         };
@@ -163,6 +188,9 @@ impl Account {
 
     /// Reads more of the answer as it was sent.
     pub fn read_sent(&mut self, chunk: &Bytes) {
+        if let Some(begins) = &mut self.begins {
+            begins.read_sent(chunk);
+        }
         let Some(model) = &mut self.model else {
             return;
         };
@@ -186,6 +214,9 @@ impl Account {
 
     /// Reads more of its text.
     pub fn read(&mut self, text: &[u8]) {
+        if let Some(begins) = &mut self.begins {
+            begins.learner.read(&begins.gate.tasks, text);
+        }
         if let Some(model) = &mut self.model {
             model.reader.push(text);
         }
@@ -265,6 +296,28 @@ impl Account {
         }
         if let Some(reservation) = &self.reservation {
             reservation.settle(taken, learn.as_deref());
+        }
+    }
+}
+
+impl Begins {
+    fn read_sent(&mut self, chunk: &Bytes) {
+        let Self {
+            gate,
+            learner,
+            decoder,
+        } = self;
+        match decoder {
+            None => learner.read(&gate.tasks, chunk),
+            Some(decoder) => {
+                let read = decoder.push(chunk, &mut |text| {
+                    learner.read(&gate.tasks, text);
+                    Ok(())
+                });
+                if let Err(problem) = read {
+                    tracing::debug!(%problem, "an answer that may name a task could not be read");
+                }
+            }
         }
     }
 }

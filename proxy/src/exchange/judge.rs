@@ -166,7 +166,11 @@ pub(super) async fn judge(
                     }
                     prefix = Some(bytes.clone().unwrap_or_default());
                 }
-                facts = Facts::Content(Arc::new(content::read(parts, &wanted, bytes.as_ref())));
+                let mut read = content::read(parts, &wanted, bytes.as_ref());
+                let (at, owner) = (&channel.authority, channel.client.owner());
+                let own = |task: &String| gate.tasks.is_own(at, owner, task);
+                read.task = wanted.task.as_ref().map(own);
+                facts = Facts::Content(Arc::new(read));
                 continue;
             }
             Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => {

@@ -7,7 +7,7 @@ use http::request::Parts;
 use policy::{Body, Content, Reading, Spool, Wanted};
 
 use super::packed::{self, Unpacked};
-use super::{form, graphql, json};
+use super::{form, graphql, json, parameters};
 use crate::digest::sha256;
 use crate::{classify, strip};
 
@@ -20,6 +20,7 @@ pub fn read(parts: &Parts, wanted: &Wanted, bytes: Option<&Bytes>) -> Content {
             Some(bytes) => body(parts, spool, bytes),
             None => Body::beyond(),
         }),
+        task: None,
     }
 }
 
@@ -69,6 +70,16 @@ fn body(parts: &Parts, spool: Spool, bytes: &Bytes) -> Body {
             Kind::Json | Kind::None | Kind::Other => Err("its content type is no form".to_owned()),
         });
     }
+    if spool.parameters {
+        body.parameters = reading(match kind {
+            _ if text.is_empty() => Ok(Vec::new()),
+            Kind::Form => parameters::of_form(&text),
+            Kind::Json => parameters::of_json(&text),
+            Kind::None | Kind::Other => {
+                Err("its content type is neither a form nor JSON".to_owned())
+            }
+        });
+    }
     if spool.graphql {
         let query = classify::target(&parts.uri)
             .split_once('?')
@@ -92,6 +103,7 @@ fn unreadable(mut body: Body, spool: Spool, problem: &str) -> Body {
     body.json = as_asked(spool.json, problem);
     body.form = as_asked(spool.form, problem);
     body.graphql = as_asked(spool.graphql, problem);
+    body.parameters = as_asked(spool.parameters, problem);
     body
 }
 

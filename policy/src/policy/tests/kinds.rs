@@ -1,4 +1,4 @@
-//! The kinds of services whose rules follow from what they are: the board, Proxmox.
+//! The kinds of services whose rules follow from what they are: the board, the formats of Proxmox.
 
 use super::*;
 

@@ -54,10 +54,12 @@ fn ask(text: &str, authority: &str, request: (&str, &str), body: &Value) -> Deci
         json: Reading::Read(body.clone()),
         form: Reading::NotAsked,
         graphql: Reading::NotAsked,
+        ..Body::beyond()
     };
     let content = Content {
         headers: Vec::new(),
         body: Some(body),
+        task: None,
     };
     policy.decide(&route, &request, &Facts::Content(Arc::new(content)))
 }

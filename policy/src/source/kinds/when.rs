@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use super::lines;
 use crate::ask::ModelCondition;
-use crate::condition::{Conditional, Conditions, OperationWord, Pointer};
+use crate::condition::{Conditional, Conditions, OperationWord, Pointer, Task};
+use crate::parameter::{self, Parameters, Value as Wanted};
 use crate::path::Slashes;
 use crate::source::document::{Field, Member, Place, Problems, Scalar, Table, did_you_mean};
 
@@ -21,6 +22,10 @@ pub(in crate::source) const KEYS: &[&str] = &[
     "models",
     "max_tokens",
     "tools",
+    "path",
+    "parameters",
+    "task",
+    "never",
 ];
 
 /// What the names of fields end in that carry secrets; those never cross the gate.
@@ -86,6 +91,12 @@ fn conditional(
         }),
         graphql: graphql(table, problems),
         model: model(table, problems),
+        path: path(table, problems),
+        parameters: parameters(table, problems),
+        task: task(table, problems),
+        never: table
+            .flag("never", problems)
+            .is_some_and(|field| field.value),
     };
     let bodies = [
         ("json", !conditions.json.is_empty()),
@@ -95,6 +106,7 @@ fn conditional(
             "models",
             conditions.model.is_some() && conditions.json.is_empty(),
         ),
+        ("parameters", conditions.parameters.is_some()),
     ];
     let mut bodies = bodies.into_iter().filter(|(_, there)| *there);
     if let (Some((one, _)), Some((other, _))) = (bodies.next(), bodies.next()) {
@@ -114,7 +126,7 @@ fn conditional(
             &table.place,
             String::from("there is no condition"),
             String::from(
-                "add one of query, headers, json, form, graphql; or move `allow` to the service",
+                "add one of query, headers, json, form, graphql, path, parameters; or move `allow` to the service",
             ),
         );
     }
@@ -188,6 +200,77 @@ fn json(table: &mut Table<'_>, problems: &mut Problems) -> BTreeMap<Pointer, Vec
         }
     }
     read
+}
+
+/// `path`: segments by their place from 1.
+fn path(table: &mut Table<'_>, problems: &mut Problems) -> BTreeMap<usize, Wanted> {
+    let mut read = BTreeMap::new();
+    for member in members(table, "path", problems) {
+        let place = Some(&member.name).filter(|name| parameter::is_number(name));
+        match place.and_then(|name| name.parse().ok()) {
+            Some(place @ 1..=64) => {
+                if let Some(value) = wanted(&member, problems) {
+                    read.insert(place, value);
+                }
+            }
+            Some(_) | None => problems.add(
+                &member.place,
+                format!("`{}` is no place of a segment", member.name),
+                String::from("write its number from 1, as in { \"4\" = \"one:pve\" }"),
+            ),
+        }
+    }
+    read
+}
+
+/// `parameters`, which may be empty: none may be there then.
+fn parameters(table: &mut Table<'_>, problems: &mut Problems) -> Option<Parameters> {
+    let map = table.map("parameters", problems)?;
+    let mut read = Parameters::new();
+    for member in &map.value {
+        match parameter::Name::parse(&member.name) {
+            Ok(name) => {
+                if let Some(value) = wanted(member, problems) {
+                    read.insert(name, value);
+                }
+            }
+            Err((problem, remedy)) => problems.add(&member.place, problem, remedy),
+        }
+    }
+    Some(read)
+}
+
+/// What a segment or a parameter may be: one text.
+fn wanted(member: &Member, problems: &mut Problems) -> Option<Wanted> {
+    let read = match member.values.as_slice() {
+        [Scalar::Text(text)] => Wanted::parse(text),
+        _ => Err((
+            String::from("it is not one text"),
+            String::from("write what it may be, such as \"whole:100-199\" or \"one:a,b\""),
+        )),
+    };
+    match read {
+        Ok(value) => Some(value),
+        Err((problem, remedy)) => {
+            problems.add(&member.place, problem, remedy);
+            None
+        }
+    }
+}
+
+/// `task`.
+fn task(table: &mut Table<'_>, problems: &mut Problems) -> Option<Task> {
+    let field = table.string("task", problems)?;
+    let found = Task::ALL.into_iter().find(|(_, word)| *word == field.value);
+    if found.is_none() {
+        let problem = format!(
+            "`{}` is nothing that a request has to do with a task",
+            field.value
+        );
+        let names = Task::ALL.iter().map(|(_, word)| *word);
+        problems.add(&field.place, problem, did_you_mean(&field.value, names));
+    }
+    found.map(|(task, _)| task)
 }
 
 /// The members of a table of conditions; what can never be met is told.

@@ -3,7 +3,7 @@ use std::path::Path;
 
 type Check = fn(&[u8]);
 
-const CHECKS: [(&str, Check); 17] = [
+const CHECKS: [(&str, Check); 18] = [
     ("audit", super::audit),
     ("authority", super::authority),
     ("control", super::control),
@@ -15,6 +15,7 @@ const CHECKS: [(&str, Check); 17] = [
     ("path", super::path),
     ("peek", super::peek),
     ("policy", super::policy),
+    ("proxmox", super::proxmox),
     ("receive_pack", super::receive_pack),
     ("scrub", super::scrub),
     ("store", super::store),
