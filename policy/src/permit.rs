@@ -104,7 +104,7 @@ pub struct Permit {
     pub(crate) run_token: bool,
     pub(crate) scheme: Scheme,
     pub(crate) authority: Authority,
-    pub(crate) facts: Option<RecordFacts>,
+    pub(crate) facts: Option<Box<RecordFacts>>,
     pub(crate) features: Features,
     pub(crate) caps: Caps,
     pub(crate) usage: Option<Provider>,
@@ -274,7 +274,7 @@ impl Permit {
     /// What inspection found, for the audit record.
     #[must_use]
     pub fn facts_summary(&self) -> Option<&RecordFacts> {
-        self.facts.as_ref()
+        self.facts.as_deref()
     }
 }
 

@@ -443,7 +443,7 @@ fn permit(
         run_token: route.reach.board,
         scheme: request.scheme,
         authority: request.authority.clone(),
-        facts,
+        facts: facts.map(Box::new),
         features,
         caps,
         usage,

@@ -23,7 +23,7 @@ use tokio::time::timeout;
 use crate::audit::AuditError;
 use crate::exchange::body::RequestBody;
 use crate::gate::Gate;
-use crate::upstream::Wish;
+use crate::upstream::{Interim, Wish};
 
 /// Of an answer, at most this much is read.
 const ANSWER_BYTES_MAX: usize = 256 * 1024;
@@ -186,7 +186,14 @@ async fn send(
     let owner: Arc<str> = Arc::from("gate");
     let answer = gate
         .upstream
-        .send(route, permit, &owner, Wish::Http1, request)
+        .send(
+            route,
+            permit,
+            &owner,
+            Wish::Http1,
+            request,
+            &Arc::new(Interim::new(false)),
+        )
         .await
         .map_err(|source| {
             open.note(|record| record.code = Some(source.refusal(route).code));

@@ -2,6 +2,7 @@
 //! early return is a refusal that is recorded before it is told.
 
 pub mod account;
+mod answer;
 pub mod body;
 pub mod ending;
 mod judge;
@@ -23,7 +24,8 @@ use policy::authority::{Authority, Scheme};
 use policy::record::{Record, RecordKind, Verdict, redact_target};
 use policy::{Code, Refusal};
 
-use self::body::{Cut, Meter, RequestBody, ResponseBody};
+use self::answer::{Sought, deliver};
+use self::body::{Meter, RequestBody, ResponseBody};
 use self::ending::Ending;
 use self::judge::{Allowed, Known, No, judge};
 pub use self::live::Live;
@@ -38,12 +40,9 @@ use crate::inject::Injected;
 use crate::inspect::receive_pack::Commands;
 use crate::policies::LoadedPolicy;
 use crate::refusal::{self, Shape};
-use crate::scrub::{self, Scrubber};
+use crate::scrub;
 use crate::strip;
-use crate::upstream::Wish;
-
-/// Said on a credentialed answer that the upstream refused, where its challenge was taken away.
-const UPSTREAM: &str = "x-portcullis-upstream";
+use crate::upstream::{Interim, Wish};
 
 /// After a refusal, this much of a body is read and thrown away, so that the client reads the
 /// answer instead of a reset.
@@ -285,6 +284,7 @@ async fn carry(
         scrub::limit_encodings(&mut parts.headers);
     }
     let to_head = parts.method == Method::HEAD;
+    let passes_interim = parts.version == Version::HTTP_11;
     let mut request = Request::new(body);
     *request.method_mut() = parts.method;
     *request.uri_mut() = origin;
@@ -292,13 +292,31 @@ async fn carry(
     let waiting = channel.pulse.wait();
     meter.set_waiting(true);
     let owner = channel.client.owner();
+    let interim = Arc::new(Interim::new(passes_interim));
+    let mut sought = None;
     let sent = {
-        let sending = pin!(gate.upstream.send(&route, permit, owner, wish, request));
-        unless_cut(&meter, sending).await
+        let sending = gate
+            .upstream
+            .send(&route, permit, owner, wish, request, &interim);
+        let mut sending = pin!(sending);
+        loop {
+            tokio::select! {
+                biased;
+                () = meter.until_cut() => break None,
+                () = interim.come() => {
+                    let sought = sought.get_or_insert_with(|| Sought::of(injected.as_ref()));
+                    sought.pass(&interim, channel, &mut ending)?;
+                }
+                sent = sending.as_mut() => break Some(sent),
+            }
+        }
     };
     let Some(sent) = sent else {
         return Err(ending.cut().unwrap_or_else(|| changed(channel)));
     };
+    let sought = sought.unwrap_or_else(|| Sought::of(injected.as_ref()));
+    // What came together with the answer.
+    sought.pass(&interim, channel, &mut ending)?;
     meter.set_waiting(false);
     drop(waiting);
     let answer = match sent {
@@ -329,7 +347,6 @@ async fn carry(
         ending.refused(&refusal);
         return Err(refusal);
     }
-    let sought = Sought::of(injected);
     if status == StatusCode::SWITCHING_PROTOCOLS {
         return websocket::switch(channel, answer, upgrade, sought, ending);
     }
@@ -352,39 +369,6 @@ async fn begun_unless_cut<T>(meter: &Meter, doing: Pin<&mut impl Future<Output =
         biased;
         done = doing => Some(done),
         () = meter.until_cut() => None,
-    }
-}
-
-/// What must not come back.
-#[derive(Default)]
-struct Sought {
-    injected: Option<HeaderValue>,
-    /// Absent where nothing was injected, or so little that it stands everywhere.
-    scrubber: Option<Box<Scrubber>>,
-}
-
-impl Sought {
-    fn of(injected: Option<Injected>) -> Self {
-        Self {
-            scrubber: injected.as_ref().and_then(Injected::scrubber),
-            injected: injected.map(|injected| injected.value),
-        }
-    }
-
-    /// Strips an answer's fields; refuses those that repeat what was injected.
-    fn strip(&self, fields: &mut HeaderMap, ending: &mut Ending) -> Result<(), Refusal> {
-        strip::response_names(fields, self.injected.is_some());
-        if let Some(Err(how)) = self
-            .scrubber
-            .as_ref()
-            .map(|scrubber| scrubber.fields(fields))
-        {
-            let refusal = ending.reflected(how, "fields");
-            ending.refused(&refusal);
-            return Err(refusal);
-        }
-        strip::response(fields, self.injected.as_ref());
-        Ok(())
     }
 }
 
@@ -439,69 +423,6 @@ fn credential_refused(authority: &Authority) -> Refusal {
         &format!("{authority} did not accept the credential that the gate injected"),
         "the operator must replace the credential; nothing that you can send will help",
     )
-}
-
-/// The upstream's answer as the client gets it.
-fn deliver(
-    answer: crate::upstream::Answer,
-    mut sought: Sought,
-    mut ending: Ending,
-    trailers: bool,
-    to_head: bool,
-    exchanging: Exchanging,
-) -> Result<Response<ResponseBody>, Refusal> {
-    let (mut head, incoming) = answer.response.into_parts();
-    let trailer = head.headers.remove(header::TRAILER).filter(|_| trailers);
-    sought.strip(&mut head.headers, &mut ending)?;
-    if let Some(scrubber) = sought
-        .scrubber
-        .as_mut()
-        .filter(|_| !incoming.is_end_stream())
-        && let Err(how) = scrubber.expect_body(&head.headers)
-    {
-        let refusal = ending.reflected(how, "body");
-        ending.refused(&refusal);
-        return Err(refusal);
-    }
-    ending
-        .account()
-        .expect(&head.headers, sought.scrubber.is_some());
-    // An answer to HEAD states the length of what is not sent.
-    let sent = !matches!(
-        head.status,
-        StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED
-    ) && !incoming.is_end_stream()
-        && !to_head;
-    if sent && incoming.size_hint().lower() > ending.meter().most_received() {
-        ending.meter().cut(Cut::Answer);
-    }
-    if let Some(refusal) = ending.meter().is_cut().then(|| ending.cut()).flatten() {
-        return Err(refusal);
-    }
-    let Sought { injected, scrubber } = sought;
-    if let Some(trailer) = trailer {
-        head.headers.insert(header::TRAILER, trailer);
-    }
-    if head.status == StatusCode::UNAUTHORIZED && injected.is_some() {
-        head.headers.insert(
-            UPSTREAM,
-            HeaderValue::from_static("credential-refused-by-upstream"),
-        );
-    }
-    ending.answered(head.status, answer.lease.address());
-    let trailers = trailers.then_some(injected);
-    let body = ResponseBody::upstream(
-        incoming,
-        answer.lease,
-        ending,
-        trailers,
-        scrubber,
-        Some(exchanging),
-    );
-    let mut response = Response::new(body);
-    *response.status_mut() = head.status;
-    *response.headers_mut() = head.headers;
-    Ok(response)
 }
 
 /// What every line about this request says.
@@ -570,6 +491,7 @@ fn chain(error: &dyn std::error::Error) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::body::Cut;
     use super::*;
 
     /// A connection holds room for an exchange as long as it is open, and each request on HTTP/2 takes
@@ -580,7 +502,7 @@ mod tests {
             size_of::<F>()
         }
         let room = room(|channel: &'static Channel, request| serve(channel, request));
-        assert!((1..16_000).contains(&room), "{room} bytes");
+        assert!((1..8_600).contains(&room), "{room} bytes");
     }
 
     /// The end of what was never announced would be the end of nothing.

@@ -8,6 +8,7 @@
 pub mod frames;
 mod grammar;
 mod heads;
+mod interim;
 
 use std::io;
 use std::pin::Pin;
@@ -22,7 +23,7 @@ use tokio::io::{AsyncRead, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
 use self::heads::Heads;
-use crate::delegate::delegate_write;
+use self::interim::Interim;
 
 /// The target of the request that stands for one which cannot be read.
 pub const UNREADABLE: &str = "/.portcullis-unreadable";
@@ -98,6 +99,7 @@ struct Shared {
     waits: AtomicBool,
     /// Whether the gate has left HTTP on this connection.
     switched: AtomicBool,
+    interim: Interim,
     reader: Mutex<Option<Waker>>,
 }
 
@@ -136,6 +138,7 @@ impl Flag {
 
     /// The exchange of a head that was passed, which is over when this is dropped.
     pub fn exchanging(&self) -> Exchanging {
+        self.0.interim.begin();
         Exchanging(Arc::clone(&self.0))
     }
 
@@ -143,6 +146,12 @@ impl Flag {
     /// connection is followed no more.
     pub fn switch(&self) {
         self.0.switched.store(true, Ordering::Release);
+    }
+
+    /// The head of an interim answer to the exchange that is on, for an HTTP/1.1 client; to be said
+    /// before that exchange answers.
+    pub fn interim(&self, head: &[u8]) {
+        self.0.interim.add(head);
     }
 
     fn is_switched(&self) -> bool {
@@ -215,6 +224,8 @@ pub struct Watched<IO> {
     ended: bool,
     over: bool,
     clock: Option<Clock>,
+    /// What of interim answers is being written.
+    interim: Bytes,
 }
 
 /// How long a head may take.
@@ -239,6 +250,7 @@ impl<IO> Watched<IO> {
             ended: false,
             over: false,
             clock: None,
+            interim: Bytes::new(),
         };
         (watched, flag)
     }
@@ -408,8 +420,6 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Watched<IO> {
         }
     }
 }
-
-delegate_write!(Watched, io);
 
 #[cfg(test)]
 mod tests;

@@ -39,7 +39,8 @@ pub struct Asked {
 /// An exchange's account.
 #[derive(Debug)]
 pub struct Account {
-    model: Option<Model>,
+    /// Rare, and large.
+    model: Option<Box<Model>>,
     /// Reads which task the answer names.
     begins: Option<Box<Begins>>,
     reservation: Option<Arc<Reservation>>,
@@ -96,7 +97,7 @@ impl Account {
         let limits_money = claims.iter().any(|claim| claim.limit.usd.is_some());
         let mut model = permit
             .usage()
-            .map(|provider| Model::new(gate, provider, &asked, grant));
+            .map(|provider| Box::new(Model::new(gate, provider, &asked, grant)));
         if let Some(model) = &mut model
             && model.price.is_none()
             && limits_money

@@ -1,24 +1,24 @@
 //! One request on its way: a connection for it, the wait for its answer, and what may be tried again.
 
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use http::header::{self, HeaderValue};
 use http::{Method, Request, Response, StatusCode, Uri, Version};
 use hyper::body::{Body, Incoming};
 use policy::{Permit, Route};
-use tokio::sync::Notify;
 
 use super::alpn::{Place, Turn};
 use super::connection::{Connection, Sender};
+use super::interim::Interim;
 use super::pool::Key;
 use super::verify::Offer;
 use super::{Answer, Lease, Upstream, UpstreamError, Use, Wish, framing};
 use crate::exchange::body::{Meter, RequestBody};
 
-/// Interim responses (103 and the like) taken before the final one.
-const MOST_INTERIM: u32 = 16;
+type NotSent = hyper::client::conn::TrySendError<Request<RequestBody>>;
+
 /// How long a body waits for the upstream to ask for it.
 const ASKED_FOR: Duration = Duration::from_secs(1);
 /// How often a request may begin anew.
@@ -29,14 +29,15 @@ impl Upstream {
     /// The permit is consumed: what it allowed has then happened. A connection that turns out to be
     /// closed is replaced, but only for a request of which nothing was sent, or one without a body
     /// that may be repeated, or one without a body of which the upstream says that it has done
-    /// nothing.
+    /// nothing. What comes before the answer is heard by `interim`.
     pub async fn send(
         &self,
         route: &Route,
         permit: Permit,
         owner: &Arc<str>,
         wish: Wish,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
+        interim: &Arc<Interim>,
     ) -> Result<Answer, UpstreamError> {
         if permit.authority() != route.authority()
             || permit.scheme() != route.scheme()
@@ -46,7 +47,6 @@ impl Upstream {
         }
         let key = self.pool.key(owner, permit.credential(), route);
         let sent = Arc::clone(request.body().meter());
-        let mut request = request;
         let mut kept = self.pool.take(&key, self.offer(route, wish));
         for tries in 1.. {
             let (mut connection, reused) = match kept.take() {
@@ -61,7 +61,10 @@ impl Upstream {
             }
             let again = Again::of(&request, &connection, reused);
             suit(&mut request, &connection, route)?;
-            match self.exchange(&mut connection, request, &sent).await {
+            match self
+                .exchange(&mut connection, request, &sent, interim)
+                .await
+            {
                 Ok(response)
                     if response.status() == StatusCode::SWITCHING_PROTOCOLS
                         && wish != Wish::OnlyHttp1 =>
@@ -145,35 +148,29 @@ impl Upstream {
         connection: &mut Connection,
         mut request: Request<RequestBody>,
         sent: &Arc<Meter>,
+        interim: &Arc<Interim>,
     ) -> Result<Response<Incoming>, Failed> {
         match &mut connection.sender {
             Sender::Http1(sender) => {
-                let interim = Arc::new(Interim::default());
                 interim.watch(&mut request, sent);
-                let answer = sender.try_send_request(request);
-                self.answer(answer, &interim, sent).await
+                let answer = pin!(sender.try_send_request(request));
+                self.answer(answer, interim, sent).await
             }
             Sender::Http2(sender, _) => {
                 // The upstream cannot be heard asking for it, so that it is not waited for.
                 sent.release();
-                let answer = sender.try_send_request(request);
-                self.answer(answer, &Interim::default(), sent).await
+                let answer = pin!(sender.try_send_request(request));
+                self.answer(answer, interim, sent).await
             }
         }
     }
 
     async fn answer(
         &self,
-        answer: impl Future<
-            Output = Result<
-                Response<Incoming>,
-                hyper::client::conn::TrySendError<Request<RequestBody>>,
-            >,
-        >,
+        mut answer: Pin<&mut impl Future<Output = Result<Response<Incoming>, NotSent>>>,
         interim: &Interim,
         sent: &Meter,
     ) -> Result<Response<Incoming>, Failed> {
-        tokio::pin!(answer);
         let mut progress = sent.sent();
         loop {
             let patience = if sent.is_held() {
@@ -183,11 +180,16 @@ impl Upstream {
             };
             tokio::select! {
                 biased;
-                done = &mut answer => return done.map_err(|mut failed| Failed {
-                    unsent: failed.take_message().map(Box::new),
-                    error: UpstreamError::Http(failed.into_error()),
-                }),
-                () = interim.flood.notified() => return Err(UpstreamError::InterimFlood.into()),
+                done = answer.as_mut() => {
+                    if interim.is_flooded() {
+                        return Err(UpstreamError::InterimFlood.into());
+                    }
+                    return done.map_err(|mut failed| Failed {
+                        unsent: failed.take_message().map(Box::new),
+                        error: UpstreamError::Http(failed.into_error()),
+                    });
+                }
+                () = interim.flooded() => return Err(UpstreamError::InterimFlood.into()),
                 () = tokio::time::sleep(patience) => {
                     if sent.is_held() {
                         sent.release();
@@ -213,32 +215,6 @@ fn failed(turn: Option<Turn>, error: UpstreamError) -> UpstreamError {
     match turn {
         Some(turn) => turn.failed(error),
         None => error,
-    }
-}
-
-/// The interim responses to one request.
-#[derive(Debug, Default)]
-struct Interim {
-    count: AtomicU32,
-    flood: Notify,
-}
-
-impl Interim {
-    /// Counts them, and lets the body go when the upstream asks for it.
-    fn watch(self: &Arc<Self>, request: &mut Request<RequestBody>, sent: &Arc<Meter>) {
-        let (this, sent) = (Arc::clone(self), Arc::clone(sent));
-        if sent.is_held() {
-            let asks = HeaderValue::from_static("100-continue");
-            request.headers_mut().insert(header::EXPECT, asks);
-        }
-        hyper::ext::on_informational(request, move |response| {
-            if response.status() == StatusCode::CONTINUE {
-                sent.release();
-            }
-            if this.count.fetch_add(1, Ordering::Relaxed) + 1 > MOST_INTERIM {
-                this.flood.notify_one();
-            }
-        });
     }
 }
 

@@ -12,7 +12,7 @@ use super::modern::Modern;
 use super::stand::{Stand, until};
 
 /// Serves everybody who comes to a port of this machine as one agent, and gives the port.
-async fn port(stand: &Stand) -> u16 {
+pub(crate) async fn port(stand: &Stand) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let gate = Arc::clone(&stand.gate);
@@ -28,7 +28,7 @@ async fn port(stand: &Stand) -> u16 {
 }
 
 /// What curl printed, then the version it spoke and the status. A failure has `000`.
-async fn curl(stand: &Stand, port: u16, args: &[&str]) -> String {
+pub(crate) async fn curl(stand: &Stand, port: u16, args: &[&str]) -> String {
     let ca = stand.gate.config.ca_directory.join("ca.pem");
     let output = Command::new("curl")
         .args(["--silent", "--max-time", "60", "--noproxy", ""])

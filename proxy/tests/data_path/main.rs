@@ -13,6 +13,7 @@ mod certificates;
 mod curl;
 mod destinations;
 mod durability;
+mod early;
 mod far_side;
 mod features;
 mod heads;

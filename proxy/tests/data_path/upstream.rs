@@ -259,6 +259,7 @@ where
             oauth(login)
         }
         "/v1/upgrade" => "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\nraw".to_owned(),
+        "/v1/few" => "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nfew".to_owned(),
         "/v1/interim" => format!("{}HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(5000)),
         "/v1/head" => "HTTP/1.1 200 OK\r\nContent-Length: 1234\r\n\r\n".to_owned(),
         "/v1/empty" => "HTTP/1.1 204 No Content\r\n\r\n".to_owned(),
