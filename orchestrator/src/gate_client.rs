@@ -7,6 +7,7 @@ use http::Method;
 use policy::grant::{OpenRun, OpenedRun, RunId};
 use serde_json::{Value, json};
 
+use crate::scheduler::Readiness;
 use crate::socket_client::{self, Answer, SocketError};
 
 /// Why the gate did not do what was asked.
@@ -100,7 +101,7 @@ impl GateClient {
     }
 
     /// Why no run can be opened now, if so: the gate is away, or it does not serve.
-    pub async fn hindrance(&self) -> Option<String> {
+    pub async fn readiness(&self) -> Readiness {
         match self.ask(Method::GET, "/v1/status", None).await {
             Ok(answer) => {
                 let status = answer.json();
@@ -110,18 +111,18 @@ impl GateClient {
                         .or(status[part]["error"].as_str());
                     why.unwrap_or("no reason given").to_owned()
                 };
-                if let Some(why) = unproven(&status) {
-                    Some(format!("the boundary is not proven: {why}"))
-                } else if status["audit"]["ok"] == json!(false) {
-                    Some(format!(
-                        "the gate cannot write its audit log: {}",
-                        said("audit")
-                    ))
-                } else {
-                    None
+                let deaf = status["audit"]["ok"] == json!(false);
+                Readiness {
+                    boundary: unproven(&status)
+                        .map(|why| format!("the boundary is not proven: {why}")),
+                    gate: deaf
+                        .then(|| format!("the gate cannot write its audit log: {}", said("audit"))),
                 }
             }
-            Err(error) => Some(chain(&error)),
+            Err(error) => Readiness {
+                boundary: Some("the gate, which knows, does not answer".to_owned()),
+                gate: Some(chain(&error)),
+            },
         }
     }
 

@@ -6,12 +6,13 @@
 
 pub mod admission;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use serde::Serialize;
 
-use crate::model::time::Millis;
-use crate::model::{AgentStatus, Priority, Reason, Status};
+use crate::model::quiet::Quiet;
+use crate::model::time::{Millis, iso};
+use crate::model::{AgentStatus, Priority, Profile, Reason, Status};
 
 /// Everything [`decide`] may look at.
 #[derive(Debug, Clone, Default)]
@@ -20,8 +21,47 @@ pub struct State {
     pub wakes: Vec<WakeFacts>,
     /// Free slices of host ids.
     pub slices_free: usize,
-    /// Why no run can start at all at the moment (the gate is away, the boundary not proven), if so.
-    pub hindrance: Option<String>,
+    /// Whether any run can start at the moment.
+    pub readiness: Readiness,
+    /// Live runs and their bound, by profile; [`Profile::EVERY`] stands for all of them.
+    pub profiles: BTreeMap<String, Concurrency>,
+}
+
+/// Why no run can start at all, by the gate that is shut.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Readiness {
+    /// Why the boundary is not proven, if it is not.
+    pub boundary: Option<String>,
+    /// Why the gate does not serve, if it does not.
+    pub gate: Option<String>,
+}
+
+impl Readiness {
+    /// Whether runs can start.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.boundary.is_none() && self.gate.is_none()
+    }
+}
+
+/// How many runs are live, and how many may be.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Concurrency {
+    /// Live.
+    pub live: i64,
+    /// Bound.
+    pub most: Option<i64>,
+}
+
+/// What was spent this month and what may be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Budget {
+    /// `the agent` or `the company`.
+    pub whose: &'static str,
+    /// Cents.
+    pub spent: i64,
+    /// Cents.
+    pub limit: i64,
 }
 
 /// One queued wake and what it depends on.
@@ -41,6 +81,12 @@ pub struct WakeFacts {
     pub agent_status: AgentStatus,
     /// The agent's live run.
     pub agent_run: Option<String>,
+    /// Its policy profile.
+    pub profile: String,
+    /// When no run of its profile starts; a sentence where that cannot be told.
+    pub quiet: Option<Result<Quiet, String>>,
+    /// Its bounds of the month.
+    pub budgets: Vec<Budget>,
     /// The ticket, if it is about one.
     pub ticket: Option<TicketFacts>,
 }
@@ -109,6 +155,7 @@ pub fn decide(state: &State, now: Millis) -> Vec<Decision> {
     let mut agents: HashSet<&str> = HashSet::new();
     let mut tickets: HashSet<&str> = HashSet::new();
     let mut free = state.slices_free;
+    let mut profiles = state.profiles.clone();
     let mut decisions = Vec::with_capacity(order.len());
     for wake in order {
         if let Some(gate) = moot(wake) {
@@ -134,29 +181,38 @@ pub fn decide(state: &State, now: Millis) -> Vec<Decision> {
                 "another wake of this ticket goes first",
             );
         }
+        gates.push(concurrency(&profiles, &wake.profile));
         gates.push(gate(
-            "capacity",
+            "engine_ready",
             free > 0,
             format!("{free} slices of host ids are free"),
         ));
-        let hindrance = state.hindrance.as_deref();
-        gates.push(gate(
-            "gate_ready",
-            hindrance.is_none(),
-            hindrance.unwrap_or("ready").to_owned(),
+        let ready = |name, problem: &Option<String>, fine: &str| {
+            let fact = problem.clone().unwrap_or_else(|| fine.to_owned());
+            gate(name, problem.is_none(), fact)
+        };
+        gates.push(ready(
+            "boundary_proven",
+            &state.readiness.boundary,
+            "proven",
         ));
+        gates.push(ready("gate_ready", &state.readiness.gate, "it serves"));
         if gates.iter().all(|gate| gate.open) {
             agents.insert(&wake.agent);
             tickets.extend(ticket);
             free -= 1;
+            for name in [Profile::EVERY, &wake.profile] {
+                profiles.entry(name.to_owned()).or_default().live += 1;
+            }
             decisions.push(Decision::Start {
                 wake: wake.wake.clone(),
             });
         } else {
             let only_time = gates
                 .iter()
-                .all(|gate| gate.open || gate.gate == "not_before");
-            let until = only_time.then_some(wake.not_before);
+                .all(|gate| gate.open || matches!(gate.gate, "not_before" | "quiet_hours"));
+            let until = wake.not_before.max(quiet_until(wake, now).unwrap_or(now));
+            let until = only_time.then_some(until);
             decisions.push(Decision::Wait {
                 wake: wake.wake.clone(),
                 until,
@@ -178,6 +234,11 @@ pub fn gates(wake: &WakeFacts, now: Millis) -> Vec<Gate> {
         format!("the agent is {}", wake.agent_status),
     ));
     if let Some(ticket) = &wake.ticket {
+        let fact = match &ticket.assignee {
+            Some(agent) if *agent == wake.agent => "the ticket is this agent's".to_owned(),
+            Some(_) | None => format!("it is not, and need not be for {}", wake.reason),
+        };
+        gates.push(gate("assigned", true, fact));
         gates.push(gate(
             "ticket_open",
             true,
@@ -208,7 +269,63 @@ pub fn gates(wake: &WakeFacts, now: Millis) -> Vec<Gate> {
         "it is time".to_owned()
     };
     gates.push(gate("not_before", wait <= 0, fact));
+    let fact = match &wake.quiet {
+        None => "its profile has no quiet hours".to_owned(),
+        Some(Err(problem)) => format!("its profile's quiet hours cannot be told: {problem}"),
+        Some(Ok(_)) => match quiet_until(wake, now) {
+            Some(end) => format!("its profile is quiet until {}", iso(end)),
+            None => "its profile is not quiet now".to_owned(),
+        },
+    };
+    let told = !matches!(wake.quiet, Some(Err(_)));
+    let open = told && quiet_until(wake, now).is_none();
+    gates.push(gate("quiet_hours", open, fact));
+    gates.push(budget(&wake.budgets));
     gates
+}
+
+fn quiet_until(wake: &WakeFacts, now: Millis) -> Option<Millis> {
+    wake.quiet.as_ref()?.as_ref().ok()?.until(now)
+}
+
+fn budget(budgets: &[Budget]) -> Gate {
+    let spent = |it: &&Budget| it.spent >= it.limit;
+    match budgets.iter().find(spent).or(budgets.first()) {
+        Some(it) => gate(
+            "budget",
+            it.spent < it.limit,
+            format!(
+                "{} has spent {} of {} cents this month",
+                it.whose, it.spent, it.limit
+            ),
+        ),
+        None => gate("budget", true, "no budget is set".to_owned()),
+    }
+}
+
+fn concurrency(profiles: &BTreeMap<String, Concurrency>, profile: &str) -> Gate {
+    for name in [profile, Profile::EVERY] {
+        if let Some(Concurrency {
+            live,
+            most: Some(most),
+        }) = profiles.get(name)
+            && live >= most
+        {
+            let whose = if name == Profile::EVERY {
+                "all profiles"
+            } else {
+                name
+            };
+            let fact = format!("{live} of {most} runs of {whose} are live");
+            return gate("concurrency", false, fact);
+        }
+    }
+    let live = profiles.get(profile).map_or(0, |it| it.live);
+    gate(
+        "concurrency",
+        true,
+        format!("{live} runs of {profile} are live"),
+    )
 }
 
 /// A comment, mention or question may be answered although the work itself is blocked.

@@ -24,7 +24,7 @@ use tokio::task::JoinSet;
 use crate::container::{Engine, Limits, Slice};
 use crate::gate_client::{GateClient, chain};
 use crate::model::{Actor, Refusal};
-use crate::scheduler::{self, Decision};
+use crate::scheduler::{self, Decision, Readiness};
 use crate::store::{Store, StoreError, runs, snapshot, wakes};
 
 /// What the supervisor needs to know of the host.
@@ -153,16 +153,16 @@ impl<E: Engine, H: Homes> Supervisor<E, H> {
         let shared = &self.shared;
         shared.pass_on_cancels().await?;
         let slices = Arc::clone(&shared.settings.slices);
+        let now = shared.store.now();
         let mut state = shared
             .store
-            .read(move |db| snapshot::state(db, &slices, None))
+            .read(move |db| snapshot::state(db, &slices, Readiness::default(), now))
             .await?;
         if state.wakes.is_empty() {
             return Ok(Duration::from_secs(3600));
         }
-        state.hindrance = shared.gate.hindrance().await;
-        let mut pause = Duration::from_secs(if state.hindrance.is_some() { 1 } else { 3600 });
-        let now = shared.store.now();
+        state.readiness = shared.gate.readiness().await;
+        let mut pause = Duration::from_secs(if state.readiness.ready() { 3600 } else { 1 });
         for decision in scheduler::decide(&state, now) {
             match decision {
                 Decision::Start { wake } => self.start(wake, tasks).await?,

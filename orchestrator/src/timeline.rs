@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::gate_client::{GateClient, chain};
 use crate::model::time::{Millis, iso};
 use crate::model::{Comment, Run, Ticket};
-use crate::scheduler::{self, Decision};
+use crate::scheduler::{self, Decision, Readiness};
 use crate::store::comments::Page;
 use crate::store::journal::Entry;
 use crate::store::{Store, StoreError, agents, comments, journal, runs, snapshot, tickets};
@@ -78,10 +78,10 @@ pub(crate) fn why(
     db: &Connection,
     ticket: &Ticket,
     slices: &[i64],
-    hindrance: Option<String>,
+    readiness: Readiness,
     now: Millis,
 ) -> Result<Value, StoreError> {
-    let state = snapshot::state(db, slices, hindrance)?;
+    let state = snapshot::state(db, slices, readiness, now)?;
     let about: Vec<&str> = state
         .wakes
         .iter()

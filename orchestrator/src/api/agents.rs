@@ -23,6 +23,9 @@ pub(super) async fn me(
             let agent = agents::get(db, &id, None)?;
             let mut body = render::agent(&agent, false);
             body["spentMonthlyCents"] = json!(costs::of_agent_this_month(db, &agent.id, now)?);
+            let budgets = costs::budgets(db, &agent.company, &agent.id, now)?;
+            let own = budgets.iter().find(|it| it.whose == "the agent");
+            body["budgetMonthlyCents"] = json!(own.map_or(0, |it| it.limit));
             body["chainOfCommand"] = render::chain_of_command(db, &agent)?;
             body["orgChainHealth"] = json!({ "status": "healthy" });
             Ok(body)

@@ -14,11 +14,11 @@ use super::body::Body;
 use super::failure::Failure;
 use super::tickets::number;
 use super::{Shared, render};
-use crate::model::Refusal;
 use crate::model::agent::{AgentPatch, NewAgent};
 use crate::model::time::iso;
+use crate::model::{Refusal, given};
 use crate::scheduler::admission::Admission;
-use crate::store::{agents, journal, tickets, wakes};
+use crate::store::{agents, costs, journal, tickets, wakes};
 use crate::timeline;
 
 /// What creating a company takes.
@@ -80,6 +80,34 @@ pub(super) async fn create_company(
         })
         .await?;
     Ok((StatusCode::CREATED, Json(render::company(&company))))
+}
+
+/// What may be changed of a company.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct CompanyPatch {
+    #[serde(deserialize_with = "given")]
+    budget_monthly_cents: Option<Option<i64>>,
+}
+
+/// `PATCH /api/companies/{company}`: what it may spend in a month; `null` takes the bound away.
+pub(super) async fn change_company(
+    State(board): State<Shared>,
+    Person(actor): Person,
+    Path(company): Path<String>,
+    Body(patch): Body<CompanyPatch>,
+) -> Result<Json<Value>, Failure> {
+    let company = board
+        .store
+        .write(actor, move |w| {
+            let company = agents::company(w, &company, None)?;
+            if let Some(cents) = patch.budget_monthly_cents {
+                costs::set_company_budget(w, &company.id, cents)?;
+            }
+            Ok(company)
+        })
+        .await?;
+    Ok(Json(render::company(&company)))
 }
 
 /// `POST /api/companies/{company}/agents`
@@ -244,7 +272,7 @@ pub(super) async fn why(
     Person(actor): Person,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let hindrance = board.gate.hindrance().await;
+    let readiness = board.gate.readiness().await;
     let (now, slices) = (board.store.now(), Arc::clone(&board.slices));
     let body = board
         .store
@@ -253,7 +281,7 @@ pub(super) async fn why(
                 db,
                 &tickets::get(db, &id, actor.company())?,
                 &slices,
-                hindrance,
+                readiness,
                 now,
             )
         })

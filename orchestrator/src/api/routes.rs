@@ -34,6 +34,7 @@ table! {
     get "/api/companies" => operators::companies;
     post "/api/companies" => operators::create_company;
     get "/api/companies/{company}" => operators::company;
+    patch "/api/companies/{company}" => operators::change_company;
     get "/api/companies/{company}/agents" => agents::list;
     post "/api/companies/{company}/agents" => operators::create_agent;
     get "/api/companies/{company}/issues" => tickets::list;

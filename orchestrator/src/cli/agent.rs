@@ -82,6 +82,9 @@ pub(super) struct SetArgs {
     /// create, assign, wake, separated by commas, or none: what it may set others to
     #[arg(long, value_name = "WHAT", value_delimiter = ',')]
     may: Option<Vec<What>>,
+    /// What it may spend in a month
+    #[arg(long, value_name = "CENTS")]
+    budget: Option<i64>,
     #[command(flatten)]
     json: Json,
     /// Another command and its arguments; everything else of its adapter stays
@@ -229,6 +232,9 @@ async fn change(person: &Person, args: SetArgs) -> Result<(), CliError> {
         if let Some(value) = value {
             patch.insert(key.to_owned(), json!(value));
         }
+    }
+    if let Some(cents) = args.budget {
+        patch.insert("budgetMonthlyCents".to_owned(), json!(cents));
     }
     if let Some(may) = args.may {
         patch.insert("permissions".to_owned(), permissions(&may)?);

@@ -22,7 +22,7 @@ use crate::container::LxcEngine;
 use crate::container::cgroup::{CgroupError, CgroupRoot};
 use crate::container::slices::{self, Held, SLICE_IDS, SliceError, Slices};
 use crate::gate_client::GateClient;
-use crate::model::Actor;
+use crate::model::{Actor, Profile};
 use crate::store::files::Files;
 use crate::store::{Store, StoreError, profiles};
 use crate::supervise::{Settings, Supervisor};
@@ -144,7 +144,11 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     let (first_id, _count) = slices.range();
     let (_held, usable) = reserve(&slices)?;
     let store = Store::open(&config.database())?;
-    let profiles = config.profiles.clone();
+    let mut profiles = config.profiles.clone();
+    profiles.extend(config.concurrent.map(|most| Profile {
+        concurrent: Some(i64::from(most)),
+        ..Profile::plain(Profile::EVERY)
+    }));
     store
         .write(Actor::System, move |w| profiles::replace(w, &profiles))
         .await?;

@@ -21,6 +21,11 @@ pub(super) fn all(document: &mut Document<'_>, table: &DeTable<'_>) -> Vec<Profi
     let mut all = Vec::new();
     for (name, value) in sections {
         let name: &str = name.get_ref();
+        if name == Profile::EVERY {
+            let hint = "write concurrent = N above all tables for the bound of all together";
+            document.say(value.span(), "profile.*", "is no profile", hint);
+            continue;
+        }
         match value.get_ref() {
             DeValue::Table(section) => all.push(one(document, name, section)),
             other => {

@@ -158,6 +158,9 @@ pub struct AgentPatch {
     /// How its runs are started.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub adapter: Option<Adapter>,
+    /// What it may spend in a month.
+    #[serde(deserialize_with = "given", skip_serializing_if = "Option::is_none")]
+    pub budget_monthly_cents: Option<Option<i64>>,
     /// What it may set others to; replaces what was said before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Permissions>,

@@ -28,6 +28,9 @@ pub struct Profile {
 }
 
 impl Profile {
+    /// The name under which the bound of all profiles together is kept.
+    pub const EVERY: &str = "*";
+
     /// What a profile is that the configuration does not name.
     #[must_use]
     pub fn plain(name: &str) -> Self {

@@ -4,6 +4,8 @@ use crate::model::{AgentStatus, Reason, Status};
 
 /// How many runs in a row may lead to a wake, each causing the next, before a person must ask.
 pub const CHAIN: i64 = 12;
+/// How many runs in a row may change nothing on a ticket before a person must ask again.
+pub const IDLE: i64 = 4;
 /// How many wakes of one agent in an hour other runs may cause.
 pub const HOURLY: i64 = 60;
 
@@ -43,6 +45,8 @@ pub struct Facts {
     pub depth: i64,
     /// Wakes of this agent in the last hour that other runs caused.
     pub lately: i64,
+    /// How many runs in a row changed nothing on the ticket since a person last asked.
+    pub idle: i64,
     /// What the asker's word is worth.
     pub word: Word,
 }
@@ -124,6 +128,15 @@ pub fn judge(facts: Facts) -> Admission {
             format!("{} wakes of this agent wait already", facts.waiting),
         );
     }
+    if facts.depth > 0 && facts.idle >= IDLE && facts.reason != Reason::Corrective {
+        return refuse(
+            "no_progress",
+            format!(
+                "the last {} runs changed nothing on this ticket; a person must ask",
+                facts.idle
+            ),
+        );
+    }
     if facts.depth > CHAIN {
         return refuse(
             "chain",
@@ -161,6 +174,7 @@ mod tests {
             cap: 10,
             depth: 0,
             lately: 0,
+            idle: 0,
             word: Word::Enough,
         }
     }
@@ -250,6 +264,32 @@ mod tests {
         }
         for (depth, lately) in [(CHAIN + 1, 0), (1, HOURLY)] {
             assert!(matches!(asked(depth, lately), Admission::Refuse { .. }));
+        }
+    }
+
+    #[test]
+    fn runs_that_change_nothing_stop_until_a_person_asks() {
+        let asked = |idle, depth, reason| {
+            judge(Facts {
+                idle,
+                depth,
+                reason,
+                ..facts()
+            })
+        };
+        let no = asked(IDLE, 1, Reason::Commented);
+        let shut = "no_progress";
+        assert!(matches!(no, Admission::Refuse { gate, .. } if gate == shut));
+        for (idle, depth, reason) in [
+            (IDLE - 1, 1, Reason::Commented),
+            (IDLE, 0, Reason::Commented),
+            (IDLE, 1, Reason::Corrective),
+        ] {
+            assert_eq!(
+                asked(idle, depth, reason),
+                Admission::Queue,
+                "{idle} {depth}"
+            );
         }
     }
 

@@ -13,6 +13,9 @@ fn wake(seq: i64, agent: &str, ticket: Option<&str>) -> WakeFacts {
         agent: agent.to_owned(),
         agent_status: AgentStatus::Active,
         agent_run: None,
+        profile: "default".to_owned(),
+        quiet: None,
+        budgets: Vec::new(),
         ticket: ticket.map(|id| TicketFacts {
             id: id.to_owned(),
             status: Status::Todo,
@@ -28,7 +31,7 @@ fn state(wakes: Vec<WakeFacts>) -> State {
     State {
         wakes,
         slices_free: 64,
-        hindrance: None,
+        ..State::default()
     }
 }
 
@@ -49,7 +52,18 @@ fn an_assigned_ticket_starts_and_each_shut_gate_holds_it_with_its_fact() {
         ["w1"]
     );
     type Spoil = fn(&mut WakeFacts);
-    let cases: [(&str, Spoil); 5] = [
+    let cases: [(&str, Spoil); 7] = [
+        ("quiet_hours", |w| {
+            w.quiet = Some(Quiet::parse("00:00-01:00"));
+        }),
+        ("budget", |w| {
+            let whose = "the agent";
+            w.budgets = vec![Budget {
+                whose,
+                spent: 5,
+                limit: 5,
+            }];
+        }),
         ("agent_active", |w| w.agent_status = AgentStatus::Paused),
         ("agent_free", |w| w.agent_run = Some("r".into())),
         ("not_before", |w| w.not_before = 10),
@@ -106,7 +120,10 @@ fn priority_then_age_decides_who_goes_first() {
 #[test]
 fn nothing_starts_while_the_gate_is_away() {
     let away = State {
-        hindrance: Some("no gate".into()),
+        readiness: Readiness {
+            boundary: Some("stale".into()),
+            gate: None,
+        },
         ..state(vec![wake(1, "a", Some("t"))])
     };
     assert!(started(&decide(&away, 0)).is_empty());
@@ -139,6 +156,9 @@ fn any_wake() -> impl Strategy<Value = WakeFacts> {
                 agent: format!("a{agent}"),
                 agent_status: AgentStatus::ALL[status],
                 agent_run: busy.then(|| "r".to_owned()),
+                profile: format!("p{}", agent % 2),
+                quiet: None,
+                budgets: Vec::new(),
                 ticket: ticket.map(
                     |(id, status, priority, assignee, blocked, held)| TicketFacts {
                         id: format!("t{id}"),
@@ -170,7 +190,10 @@ proptest! {
             wake.seq = i64::try_from(i).unwrap();
             wake.wake = format!("w{i}");
         }
-        let all = State { wakes, slices_free, hindrance: away.then(|| "away".to_owned()) };
+        let readiness = Readiness { boundary: None, gate: away.then(|| "away".to_owned()) };
+        let bound = Concurrency { live: 1, most: Some(2) };
+        let profiles = BTreeMap::from([("p0".to_owned(), bound)]);
+        let all = State { wakes, slices_free, readiness, profiles };
         let decisions = decide(&all, now);
         prop_assert_eq!(decisions.len(), all.wakes.len());
         prop_assert_eq!(&decisions, &decide(&all, now));
@@ -179,6 +202,8 @@ proptest! {
         prop_assert!(!away || starts.is_empty());
         let mut agents = HashSet::new();
         let mut tickets = HashSet::new();
+        let of_p0 = |id: &&&str| all.wakes.iter().any(|w| w.wake == **id && w.profile == "p0");
+        prop_assert!(starts.iter().filter(of_p0).count() <= 1);
         for id in starts {
             let wake = all.wakes.iter().find(|w| w.wake == id).unwrap();
             prop_assert!(wake.agent_status == AgentStatus::Active);

@@ -4,7 +4,7 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
 use super::journal::About;
-use super::{StoreError, Writer, new_id, runs};
+use super::{StoreError, Writer, costs, new_id, runs};
 use crate::model::agent::{AgentPatch, NewAgent, Permissions};
 use crate::model::{Agent, AgentStatus, Company, Refusal, text};
 
@@ -197,6 +197,9 @@ pub fn change(w: &mut Writer<'_>, id: &str, patch: AgentPatch) -> Result<Agent, 
     after.permissions = patch.permissions.unwrap_or(after.permissions);
     if after != before {
         keep(w, &before, &after)?;
+    }
+    if let Some(cents) = patch.budget_monthly_cents {
+        costs::set_agent_budget(w, &before.id, cents)?;
     }
     match patch.status {
         Some(status) => set_status(w, &before.id, status),

@@ -1,5 +1,6 @@
 //! Approvals: asking, talking about them; deciding is in `decide`.
 
+mod budget;
 mod decide;
 mod wakes;
 
@@ -8,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
+pub(super) use budget::ask_for_budget;
 pub use decide::{Verdict, decide, resubmit};
 pub(super) use wakes::ask_to_wake;
 use wakes::wake_as_asked;

@@ -5,9 +5,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::journal::About;
-use super::{StoreError, Writer, agents, goals, new_id, projects, runs, tickets};
+use super::{StoreError, Writer, agents, approvals, goals, new_id, projects, runs, tickets};
 use crate::model::time::{Millis, iso, parse};
 use crate::model::{Refusal, text};
+use crate::scheduler::Budget;
 
 /// The most that one event may say, in cents and in tokens.
 const MOST: i64 = 1_000_000_000_000;
@@ -132,6 +133,7 @@ pub fn record(w: &mut Writer<'_>, company: &str, new: NewCost) -> Result<Value, 
     };
     let facts = json!({ "cost": id, "agent": agent.id, "cents": new.cost_cents, "model": model });
     w.note("cost.reported", about, facts)?;
+    stop_where_spent(w, company, &agent.id)?;
     Ok(shown)
 }
 
@@ -203,6 +205,112 @@ pub fn of_agent_this_month(
         )?
         .query_row(params![agent, now], |row| row.get(0))?)
 }
+
+/// What may be spent this month by an agent and by its company, where a person has said so.
+pub fn budgets(
+    connection: &Connection,
+    company: &str,
+    agent: &str,
+    now: Millis,
+) -> Result<Vec<Budget>, StoreError> {
+    let (own, whole): (Option<i64>, Option<i64>) = connection
+        .prepare_cached(
+            "SELECT (SELECT budget FROM agents WHERE id = ?1),
+                    (SELECT budget FROM companies WHERE id = ?2)",
+        )?
+        .query_row([agent, company], |row| Ok((row.get(0)?, row.get(1)?)))?;
+    let mut all = Vec::new();
+    if let Some(limit) = own {
+        let spent = of_agent_this_month(connection, agent, now)?;
+        let whose = "the agent";
+        all.push(Budget {
+            whose,
+            spent,
+            limit,
+        });
+    }
+    if let Some(limit) = whole {
+        let spent = connection
+            .prepare_cached(&format!(
+                "SELECT ifnull(sum(cents), 0) FROM cost_events
+                 WHERE company = ?1 AND occurred_at >= {MONTH}"
+            ))?
+            .query_row(params![company, now], |row| row.get(0))?;
+        let whose = "the company";
+        all.push(Budget {
+            whose,
+            spent,
+            limit,
+        });
+    }
+    Ok(all)
+}
+
+/// A person says what an agent may spend in a month; `None` takes the bound away.
+pub fn set_agent_budget(
+    w: &mut Writer<'_>,
+    agent: &str,
+    cents: Option<i64>,
+) -> Result<(), StoreError> {
+    let it = agents::get(w, agent, None)?;
+    w.execute(
+        "UPDATE agents SET budget = ? WHERE id = ?",
+        params![checked(cents)?, it.id],
+    )?;
+    let facts = json!({ "agent": it.id, "cents": cents });
+    w.note("budget.set", About::company(&it.company), facts)?;
+    w.kick = true;
+    Ok(())
+}
+
+/// As [`set_agent_budget`], for a company as a whole.
+pub fn set_company_budget(
+    w: &mut Writer<'_>,
+    company: &str,
+    cents: Option<i64>,
+) -> Result<(), StoreError> {
+    w.execute(
+        "UPDATE companies SET budget = ? WHERE id = ?",
+        params![checked(cents)?, company],
+    )?;
+    w.note(
+        "budget.set",
+        About::company(company),
+        json!({ "cents": cents }),
+    )?;
+    w.kick = true;
+    Ok(())
+}
+
+fn checked(cents: Option<i64>) -> Result<Option<i64>, Refusal> {
+    match cents {
+        Some(cents) if !(0..=MOST).contains(&cents) => Err(Refusal::invalid(format!(
+            "budgetMonthlyCents must be 0 to {MOST}"
+        ))),
+        cents => Ok(cents),
+    }
+}
+
+/// Whose budget is spent gets no more runs, its live one is stopped, and a person is asked.
+fn stop_where_spent(w: &mut Writer<'_>, company: &str, agent: &str) -> Result<(), StoreError> {
+    let all = budgets(w, company, agent, w.now)?;
+    let Some(spent) = all.iter().find(|it| it.spent >= it.limit) else {
+        return Ok(());
+    };
+    if let Some(run) = runs::live_of(w, agent)? {
+        runs::ask_cancel(w, &run)?;
+    }
+    let scope = if spent.whose == "the agent" {
+        "agent"
+    } else {
+        "company"
+    };
+    approvals::ask_for_budget(w, company, agent, scope, spent)
+}
+
+/// The first of the month (UTC) of the time that is the second parameter, in SQL.
+const MONTH: &str =
+    "1000 * CAST(strftime('%s', ?2 / 1000, 'unixepoch', 'start of month') AS INTEGER)";
 
 /// `by` and `name` are SQL of this file.
 fn grouped(

@@ -52,12 +52,7 @@ impl std::fmt::Debug for Claimed {
 /// lease, the ticket's checkout and the wake's end are one transaction.
 pub fn claim(w: &mut Writer<'_>, wake: &str, slices: &[i64]) -> Result<Claimed, StoreError> {
     let wake = wakes::get(w, wake)?.ok_or_else(|| Refusal::missing("wake"))?;
-    let facts = snapshot::facts(w, &wake)?;
-    let state = scheduler::State {
-        wakes: vec![facts],
-        slices_free: 1,
-        hindrance: None,
-    };
+    let state = snapshot::around(w, std::slice::from_ref(&wake), w.now)?;
     let verdict = scheduler::decide(&state, w.now);
     let start = matches!(verdict.first(), Some(scheduler::Decision::Start { .. }));
     if !start || wake.state != crate::model::WakeState::Queued {

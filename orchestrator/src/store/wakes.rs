@@ -60,6 +60,12 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         None => None,
     };
     let queued = queued(w, &agent.id, ask.ticket.as_deref())?;
+    if let (Some(id), Some(_person)) = (&ask.ticket, w.actor.user()) {
+        w.execute(
+            "UPDATE tickets SET idle_runs = 0 WHERE id = ? AND idle_runs > 0",
+            [id],
+        )?;
+    }
     let waiting: i64 = w
         .prepare_cached("SELECT count(*) FROM wakes WHERE agent = ? AND state = 'queued'")?
         .query_row([&agent.id], |row| row.get(0))?;
@@ -76,6 +82,10 @@ pub fn admit(w: &mut Writer<'_>, ask: Ask) -> Result<Admission, StoreError> {
         cap: QUEUE,
         depth,
         lately: caused_lately(w, &agent.id)?,
+        idle: match &ask.ticket {
+            Some(id) => idle(w, id)?,
+            None => 0,
+        },
         word: word(w, &ask, &agent)?,
     };
     let admission = admission::judge(facts);
@@ -284,6 +294,14 @@ fn depth(w: &Writer<'_>, reason: Reason) -> Result<i64, StoreError> {
     } else {
         depth + 1
     })
+}
+
+/// How many runs in a row changed nothing on a ticket.
+fn idle(w: &Writer<'_>, ticket: &str) -> Result<i64, StoreError> {
+    Ok(
+        w.prepare_cached("SELECT idle_runs FROM tickets WHERE id = ?")?
+            .query_row([ticket], |row| row.get(0))?,
+    )
 }
 
 /// Wakes of an agent in the last hour that other runs caused and that led or may lead to a run.

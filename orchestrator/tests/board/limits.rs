@@ -16,7 +16,9 @@ async fn two_agents_that_wake_each_other_stop_and_a_person_can_go_on() {
     let ticket = world
         .ticket(json!({ "title": "one", "assigneeAgentId": ada }))
         .await;
+    let issues = format!("/api/companies/{}/issues", world.company);
     let mut known: Vec<String> = Vec::new();
+    let mut about = ticket.clone();
     for turn in 0..=CHAIN {
         let seen: Vec<&str> = known.iter().map(String::as_str).collect();
         let run = world.next_run(&seen).await;
@@ -25,8 +27,11 @@ async fn two_agents_that_wake_each_other_stop_and_a_person_can_go_on() {
             assert_eq!(done.status, 200);
         }
         let other = if turn % 2 == 0 { &bob } else { &ada };
+        // On a ticket of its own each time: nothing else than the chain ends it.
+        let new = json!({ "title": format!("turn {turn}") });
+        about = text(&run.ask("POST", &issues, new).await.body["id"]);
         let ping = run
-            .comment(&ticket, &format!("[@you](agent://{other})"))
+            .comment(&about, &format!("[@you](agent://{other})"))
             .await;
         assert_eq!(ping.status, 201);
         run.exits(Exit::Code(0));
@@ -36,7 +41,7 @@ async fn two_agents_that_wake_each_other_stop_and_a_person_can_go_on() {
     world.at_rest().await;
     assert_eq!(world.engine.started().len() as i64, CHAIN + 1);
     let why = world
-        .person("GET", &format!("/api/issues/{ticket}/why"), json!({}))
+        .person("GET", &format!("/api/issues/{about}/why"), json!({}))
         .await;
     assert_eq!(why.body["earlierAnswers"][0]["facts"]["gate"], "chain");
     let body = json!({ "body": format!("[@Ada](agent://{ada}) go on") });

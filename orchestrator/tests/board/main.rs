@@ -5,12 +5,14 @@
 
 mod api;
 mod approvals;
+mod gates;
 mod heartbeat;
 mod hostile;
 mod interactions;
 mod isolation;
 mod limits;
 mod may;
+mod model;
 mod outputs;
 mod overview;
 mod plan;

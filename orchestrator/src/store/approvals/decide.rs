@@ -3,6 +3,7 @@
 use rusqlite::params;
 use serde_json::{Value, json};
 
+use super::budget::raise;
 use super::{changed, check, fingerprint, get, hire, linked, wake_as_asked};
 use crate::model::approval::{Approval, ApprovalKind, ApprovalStatus};
 use crate::model::{Reason, Refusal, Status, text};
@@ -81,7 +82,11 @@ pub fn decide(
             wake_as_asked(w, &approval)?;
             None
         }
-        (Verdict::Approve, ApprovalKind::Strategy | ApprovalKind::Budget | ApprovalKind::Board)
+        (Verdict::Approve, ApprovalKind::Budget) => {
+            raise(w, &approval)?;
+            None
+        }
+        (Verdict::Approve, ApprovalKind::Strategy | ApprovalKind::Board)
         | (Verdict::Reject | Verdict::Revise, _) => None,
     };
     w.execute(

@@ -72,6 +72,9 @@ pub fn finish(w: &mut Writer<'_>, id: &str) -> Result<Run, StoreError> {
         json!({ "status": outcome.status, "exit": outcome.exit,
                                        "reason": outcome.reason }),
     )?;
+    if let (Some(ticket), false) = (&run.ticket, outcome.retry) {
+        count_idle(w, ticket, id)?;
+    }
     if outcome.retry {
         put_back(w, &run, &held)?;
     } else {
@@ -81,6 +84,24 @@ pub fn finish(w: &mut Writer<'_>, id: &str) -> Result<Run, StoreError> {
     }
     w.kick = true;
     get(w, id)
+}
+
+/// What counts as progress of a ticket. Comments do not: a loop writes them, too.
+const PROGRESS: &str = "'ticket.changed', 'document.written', 'interaction.created', \
+    'interaction.resolved', 'approval.requested', 'attachment.added', 'work_product.created', \
+    'work_product.changed'";
+
+/// A run that changed something begins the count anew.
+fn count_idle(w: &Writer<'_>, ticket: &str, run: &str) -> Result<(), StoreError> {
+    w.execute(
+        &format!(
+            "UPDATE tickets SET idle_runs = CASE WHEN EXISTS (SELECT 1 FROM journal
+                 WHERE run = ?2 AND ticket = ?1 AND kind IN ({PROGRESS}))
+             THEN 0 ELSE idle_runs + 1 END WHERE id = ?1"
+        ),
+        [ticket, run],
+    )?;
+    Ok(())
 }
 
 /// The tickets this run answers for: its own, and what it checked out.
