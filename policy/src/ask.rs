@@ -138,6 +138,37 @@ impl ModelCondition {
         }
     }
 
+    /// Widens it so that this is met, and says in words by what. `None` where it cannot be said.
+    pub(crate) fn admit(&mut self, asked: &Asked) -> Option<Vec<String>> {
+        let mut more = Vec::new();
+        for name in std::iter::once(&asked.model).chain(&asked.others) {
+            let name = bare(name);
+            if !self.models.iter().any(|glob| glob.matches(name)) {
+                (!name.contains('*')).then_some(())?;
+                self.models.push(ModelGlob::parse(name).ok()?);
+                more.push(format!("the model is {}", clip(name)));
+            }
+        }
+        if let Some(most) = self.max_tokens {
+            match asked.most_output {
+                Some(asked) if asked <= most => {}
+                Some(asked) => {
+                    self.max_tokens = Some(asked);
+                    more.push(format!("the model may write up to {asked} tokens"));
+                }
+                None => {
+                    self.max_tokens = None;
+                    more.push(String::from("nothing bounds what the model writes"));
+                }
+            }
+        }
+        if asked.tools.is_some() && !self.tools {
+            self.tools = true;
+            more.push(String::from("the model is given tools of any kind"));
+        }
+        Some(more)
+    }
+
     /// The models, for people.
     pub(crate) fn listed(&self) -> String {
         let names: Vec<&str> = self.models.iter().map(ModelGlob::as_str).collect();

@@ -138,7 +138,7 @@ impl Pointer {
 
     /// The value that it leads to. `Err` where another member differs from it by letter case alone:
     /// some servers take the one for the other.
-    fn find<'v>(&self, root: &'v Value) -> Result<Option<&'v Value>, String> {
+    pub(crate) fn find<'v>(&self, root: &'v Value) -> Result<Option<&'v Value>, String> {
         let mut value = root;
         for token in &self.tokens {
             let next = match value {
@@ -217,7 +217,7 @@ impl OperationWord {
         })
     }
 
-    fn covers(&self, kind: OperationKind, field: &str) -> bool {
+    pub(crate) fn covers(&self, kind: OperationKind, field: &str) -> bool {
         // The name of the root's type says nothing.
         let named = |name| name == field || field == "__typename";
         self.kind == kind && self.field.as_deref().is_none_or(named)

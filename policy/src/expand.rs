@@ -13,6 +13,7 @@ use crate::model::ModelGlob;
 use crate::parameter;
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry};
+use crate::permit::SpkiPin;
 use crate::service::{INSPECTED_BYTES, Kind, SEGMENT, Service, WEBSOCKET};
 
 /// The services as TOML, each of kind http except the board, whose socket no plain rule can name.
@@ -64,11 +65,7 @@ pub(crate) fn body(service: &Service) -> String {
         line(&mut out, "ca_file", &quoted(file));
     }
     if let Some(pin) = &service.reach.tls.pin {
-        line(
-            &mut out,
-            "pin",
-            &quoted(&format!("sha256/{}", STANDARD.encode(pin.0))),
-        );
+        line(&mut out, "pin", &quoted(&self::pin(pin)));
     }
     if let Some(credential) = &service.credential {
         line(&mut out, "credential", &quoted(credential.as_str()));
@@ -138,8 +135,13 @@ pub(crate) fn body(service: &Service) -> String {
     out
 }
 
+/// A pin as a policy writes it.
+pub(crate) fn pin(pin: &SpkiPin) -> String {
+    format!("sha256/{}", STANDARD.encode(pin.0))
+}
+
 /// One `[[service.when]]`.
-fn when(conditional: &Conditional) -> String {
+pub(crate) fn when(conditional: &Conditional) -> String {
     let mut out = String::from("\n[[service.when]]\n");
     let texts: BTreeSet<String> = conditional.entries.iter().map(Entry::to_string).collect();
     line(&mut out, "allow", &list(texts.iter().map(String::as_str)));

@@ -421,7 +421,7 @@ fn add_line(service: &Service, request: &Request<'_>, target: &Target<'_>) -> St
             let id = service.written();
             let method = Method::parse(request.method);
             match method.and_then(|method| github_opening(&service.allow, method, target)) {
-                Some(Opening::Line(line)) => {
+                Some(Opening::Line(line, _)) => {
                     format!("have {line} written in service `{id}` in the policy")
                 }
                 Some(Opening::Repository(name)) => format!(

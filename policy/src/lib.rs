@@ -47,6 +47,7 @@ mod service;
 mod source;
 mod suffix;
 mod trial;
+mod widening;
 
 pub use ask::Asked;
 pub use caps::Caps;
@@ -68,3 +69,4 @@ pub use request::{
 pub use schema::schema;
 pub use service::{Destination, ServiceView};
 pub use trial::{Outcome, Trial, ref_update, split as split_url};
+pub use widening::Widening;

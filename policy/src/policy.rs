@@ -326,6 +326,12 @@ impl Policy {
             .filter_map(|listing| self.services.get(listing.service))
     }
 
+    /// Where these stand among all.
+    pub(crate) fn listed_at(&self, scheme: Scheme, authority: &Authority) -> Vec<usize> {
+        let listed = self.index.authority(scheme, authority);
+        listed.map(|listing| listing.service).collect()
+    }
+
     /// The queries that rules for an authority ask for.
     pub(crate) fn queries(&self, scheme: Scheme, authority: &Authority) -> Vec<String> {
         let entries = self
@@ -356,7 +362,7 @@ impl Policy {
         }
     }
 
-    fn from_services(mut services: Vec<Service>) -> Self {
+    pub(crate) fn from_services(mut services: Vec<Service>) -> Self {
         services.sort_by(|a, b| a.id.cmp(&b.id));
         let index = Index::new(&services);
         let views = services.iter().map(Service::view).collect();

@@ -174,3 +174,162 @@ fn a_policy_s_own_tests_and_what_another_makes_possible_are_told_with_their_exit
         assert!(told.stderr.contains("broken.toml:1"), "{}", told.shown());
     }
 }
+
+#[test]
+fn a_request_is_explained_by_its_facts_and_by_the_smallest_change_that_would_allow_it() {
+    let folder = tests::host::scratch();
+    let dir = folder.path().display().to_string();
+    let write = |name: &str, text: &str| {
+        fs::write(folder.path().join(name), text).unwrap();
+        format!("{dir}/{name}")
+    };
+    let text = r#"
+[[service]]
+id = "jobs"
+kind = "http"
+host = "jobs.example.com"
+credential = "jobs"
+allow = ["GET /v1/**"]
+
+[[service.when]]
+allow = ["POST /v1/jobs"]
+json = { "/state" = "draft" }
+
+[[service]]
+id = "forge"
+kind = "github"
+repos = ["acme/web"]
+git = "push"
+refs = ["refs/heads/agent/*"]
+api = "contribute"
+"#;
+    let file = write("policy.toml", text);
+    let explain = |words: &[&str]| -> (Option<i32>, Value) {
+        let done = policy(&[&["explain"], words, &["--json"]].concat());
+        let value =
+            serde_json::from_str(&done.stdout).unwrap_or_else(|_| panic!("{}", done.shown()));
+        (done.status.code(), value)
+    };
+    let jobs = "https://jobs.example.com/v1/jobs";
+    let draft = write("draft.json", r#"{"state": "draft"}"#);
+    let done = write("done.json", r#"{"state": "done"}"#);
+
+    // What is asked for is read as the gate reads it, and what was found is told.
+    let (exit, asked) = explain(&["POST", jobs, "--policy", &file]);
+    assert_eq!(
+        (exit, asked["verdict"].as_str()),
+        (Some(2), Some("inspect")),
+        "{asked}"
+    );
+    let (exit, allowed) = explain(&["POST", jobs, "--policy", &file, "--body", &draft]);
+    assert_eq!(exit, Some(0), "{allowed}");
+    assert_eq!(allowed["rule"], "jobs");
+    assert_eq!(allowed["credential"], "jobs");
+    assert_eq!(allowed["facts"]["body"]["bytes"], 18, "{allowed}");
+    let (exit, refused) = explain(&["POST", jobs, "--policy", &file, "--body", &done]);
+    assert_eq!(
+        (exit, refused["code"].as_str()),
+        (Some(1), Some("condition_not_met")),
+        "{refused}"
+    );
+
+    // The change that is named does what is said: with it the same request passes.
+    let lines: Vec<&str> = refused["change"]["lines"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(Value::as_str)
+        .collect();
+    let old = "[[service.when]]\nallow = [\"POST /v1/jobs\"]\njson = { \"/state\" = \"draft\" }";
+    let wider = write("wider.toml", &text.replace(old, &lines.join("\n")));
+    let (exit, _) = explain(&["POST", jobs, "--policy", &wider, "--body", &done]);
+    assert_eq!(exit, Some(0), "{refused}");
+    let opens = refused["change"]["opens"][0].as_str().unwrap();
+    assert!(
+        opens.contains("`/state` of the body is \"done\""),
+        "{opens}"
+    );
+
+    // GraphQL and forms are read too; a field of the head says what a body is.
+    let graphql = write(
+        "merge.json",
+        r#"{"query": "mutation { mergePullRequest(input: {}) { clientMutationId } }"}"#,
+    );
+    let api = "https://api.github.com/graphql";
+    let (exit, merge) = explain(&["POST", api, "--policy", &file, "--body", &graphql]);
+    assert_eq!(
+        (exit, merge["code"].as_str()),
+        (Some(1), Some("operation_not_allowed")),
+        "{merge}"
+    );
+    assert_eq!(merge["facts"]["graphql"][0], "mutation mergePullRequest");
+    assert!(
+        merge["change"]["opens"][0]
+            .as_str()
+            .unwrap()
+            .contains("mutation:mergePullRequest")
+    );
+    let form = [
+        "--header",
+        "content-type: application/x-www-form-urlencoded",
+    ];
+    let (_, odd) = explain(
+        &[
+            &["POST", api, "--policy", &file, "--body", &graphql][..],
+            &form,
+        ]
+        .concat(),
+    );
+    assert_eq!(odd["code"], "could_not_inspect", "{odd}");
+    assert!(
+        odd["change"].is_null(),
+        "no line of a policy opens that: {odd}"
+    );
+
+    // For people: everything that comes with it is said.
+    let shown = policy(&[
+        "explain",
+        "PUT",
+        "https://jobs.example.com/v2/x",
+        "--policy",
+        &file,
+    ]);
+    assert_eq!(shown.status.code(), Some(1));
+    for part in [
+        "in allow of service `jobs`",
+        "\"PUT /v2/x\"",
+        "all that it opens",
+    ] {
+        assert!(shown.stdout.contains(part), "{part}: {}", shown.shown());
+    }
+
+    // As an agent: by the policy of the profile that the gate would take.
+    let closed = write("closed.toml", "");
+    let config = write(
+        "proxy.toml",
+        &format!(
+            "[listen]\ntcp = \"127.0.0.1:3128\"\n\
+             [[listen.identity]]\nuid = 1500\nagent = \"ci\"\ncompany = \"acme\"\nprofile = \"default\"\n\
+             [[listen.identity]]\nuid = 1501\nagent = \"guest\"\ncompany = \"acme\"\nprofile = \"closed\"\n\
+             [control]\nsocket = \"{dir}/control.sock\"\n\
+             [[control.peer]]\nuser = \"root\"\nprofiles = [\"default\"]\nadmin = true\n\
+             [runs]\ndirectory = \"{dir}/runs\"\n[ca]\ndirectory = \"{dir}/ca\"\n\
+             [audit]\ndirectory = \"{dir}/audit\"\n[boundary]\nexternal = \"none here\"\n\
+             [profile.default]\npolicy = \"{file}\"\n[profile.closed]\npolicy = \"{closed}\"\n"
+        ),
+    );
+    for (agent, verdict, by) in [("ci", "allow", &file), ("guest", "refuse", &closed)] {
+        let (_, found) = explain(&["GET", jobs, "--as", agent, "--config", &config]);
+        assert_eq!(found["verdict"], verdict, "{agent}: {found}");
+        assert_eq!(found["policy"], by.as_str(), "{agent}: {found}");
+    }
+    let nobody = policy(&[
+        "explain", "GET", jobs, "--as", "nobody", "--config", &config,
+    ]);
+    assert_eq!(nobody.status.code(), Some(2), "{}", nobody.shown());
+    assert!(
+        nobody.stderr.contains("it knows ci, guest"),
+        "{}",
+        nobody.shown()
+    );
+}

@@ -1,6 +1,7 @@
 //! `policy`: check a file, show what it means, try a request on it.
 
 mod diff;
+mod explain;
 mod fmt;
 mod replay;
 mod test;
@@ -8,10 +9,9 @@ mod test;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use policy::credential::CredentialName;
-use policy::{Facts, Inspection, Outcome, Policy, Refusal, RuleId, Trial};
+use policy::{Destination, Policy};
 
-use super::output::{Exit, fail, say, say_json, say_pretty, tell};
+use super::output::{Exit, fail, say, say_pretty, tell};
 use crate::config::Config;
 use crate::policies::{self, PolicyError};
 
@@ -26,8 +26,11 @@ pub(super) enum PolicyCommand {
 Examples:
   portcullis-proxy policy explain GET https://api.example.com/v1/items --policy default.toml
   portcullis-proxy policy explain POST https://github.com/acme/web.git/git-receive-pack \\
-      --ref refs/heads/agent/x --policy default.toml")]
-    Explain(ExplainArgs),
+      --ref refs/heads/agent/x --policy default.toml
+  portcullis-proxy policy explain POST https://api.example.com/v1/jobs --body job.json --as ci
+
+Exit status: 0 allowed, 1 refused, 2 held, or could not tell")]
+    Explain(explain::ExplainArgs),
     /// Try the tests that stand in a policy file
     Test(test::TestArgs),
     /// Say what becomes possible, and what no longer is, with another policy
@@ -65,28 +68,11 @@ pub(super) struct ShowArgs {
     expanded: bool,
 }
 
-#[derive(Debug, Args)]
-pub(super) struct ExplainArgs {
-    /// Such as GET
-    method: String,
-    /// Such as https://api.example.com/v1/items
-    url: String,
-    /// Policy file
-    #[arg(long, value_name = "FILE")]
-    policy: PathBuf,
-    /// A ref that the push would create, or `update REF`, `delete REF`; may be given more than once
-    #[arg(long = "ref", value_name = "REF")]
-    refs: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
 pub(super) fn policy(command: &PolicyCommand) -> Exit {
     match command {
         PolicyCommand::Check(args) => check(args),
         PolicyCommand::Show(args) => show(args),
-        PolicyCommand::Explain(args) => explain(args),
+        PolicyCommand::Explain(args) => explain::explain(args),
         PolicyCommand::Test(args) => test::test(args),
         PolicyCommand::Diff(args) => diff::diff(args),
         PolicyCommand::Replay(args) => replay::replay(args),
@@ -194,154 +180,4 @@ fn show(args: &ShowArgs) -> Exit {
         }
     }
     Exit::Yes
-}
-
-use policy::Destination;
-
-/// What would happen, for people and for scripts.
-#[derive(Debug, Default, serde::Serialize)]
-struct Verdict {
-    verdict: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    rule: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    credential: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    why: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remedy: Option<String>,
-}
-
-fn explain(args: &ExplainArgs) -> Exit {
-    let Some(policy) = parse_or_tell(&args.policy) else {
-        return Exit::CouldNotTell;
-    };
-    let (scheme, authority, target) = match policy::split_url(&args.url) {
-        Ok(parts) => parts,
-        Err(problem) => {
-            tell(&format!("error: {}: {problem}", args.url));
-            return Exit::CouldNotTell;
-        }
-    };
-    let trial = Trial {
-        scheme,
-        authority,
-        method: args.method.clone(),
-        target,
-        facts: Facts::None,
-    };
-    let verdict = judge(&policy, trial, &args.refs);
-    if args.json {
-        if let Err(exit) = say_json(&verdict) {
-            return exit;
-        }
-    } else {
-        print(&verdict, args);
-    }
-    match verdict.verdict {
-        "allow" => Exit::Yes,
-        "refuse" => Exit::No,
-        _ => Exit::CouldNotTell,
-    }
-}
-
-fn judge(policy: &Policy, mut trial: Trial, refs: &[String]) -> Verdict {
-    if !refs.is_empty() {
-        let updates: Result<_, _> = refs.iter().map(|name| policy::ref_update(name)).collect();
-        trial.facts = updates.map_or_else(Facts::Unreadable, Facts::Push);
-    }
-    let (verdict, text, remedy) = match trial.on(policy) {
-        Outcome::Allow { rule, credential } => return permitted("allow", &rule, credential),
-        Outcome::Hold { rule, credential } => return permitted("hold", &rule, credential),
-        Outcome::Refuse(refusal) => return refused(refusal),
-        Outcome::Inspect(Inspection::ReceivePack) => (
-            "inspect",
-            "the gate would read which refs the push moves".to_owned(),
-            Some("name them with --ref refs/heads/NAME".to_owned()),
-        ),
-        Outcome::Inspect(Inspection::Content(wanted)) => (
-            "inspect",
-            match wanted.body {
-                Some(spool) => format!(
-                    "the gate would read the body, up to {} bytes, and judge by what stands in it",
-                    spool.most
-                ),
-                None => format!(
-                    "the gate would look at the fields {}",
-                    wanted.headers.join(", ")
-                ),
-            },
-            None,
-        ),
-    };
-    Verdict {
-        verdict,
-        text: Some(text),
-        remedy,
-        ..Verdict::default()
-    }
-}
-
-fn permitted(verdict: &'static str, rule: &RuleId, credential: Option<CredentialName>) -> Verdict {
-    Verdict {
-        verdict,
-        rule: Some(rule.as_str().to_owned()),
-        credential: credential.map(|name| name.to_string()),
-        ..Verdict::default()
-    }
-}
-
-fn refused(refusal: Refusal) -> Verdict {
-    Verdict {
-        verdict: "refuse",
-        rule: refusal.rule.map(|rule| rule.as_str().to_owned()),
-        credential: None,
-        code: Some(refusal.code.as_str()),
-        text: Some(refusal.text),
-        why: refusal.why,
-        remedy: Some(refusal.remedy),
-    }
-}
-
-fn print(verdict: &Verdict, args: &ExplainArgs) {
-    say(&format!("{} {} {}", verdict.verdict, args.method, args.url));
-    let lines = [
-        ("rule", verdict.rule.as_deref()),
-        ("credential", verdict.credential.as_deref()),
-        ("code", verdict.code),
-        ("text", verdict.text.as_deref()),
-        ("why", verdict.why.as_deref()),
-        ("remedy", verdict.remedy.as_deref()),
-    ];
-    for (word, text) in lines {
-        if let Some(text) = text {
-            say(&format!("  {word:<10}  {text}"));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_empty_policy_refuses_with_a_code() {
-        let (scheme, authority, target) = policy::split_url("https://h.example/").unwrap();
-        let trial = Trial {
-            scheme,
-            authority,
-            method: "GET".to_owned(),
-            target,
-            facts: Facts::None,
-        };
-        let verdict = judge(&Policy::empty(), trial, &[]);
-        assert_eq!(
-            (verdict.verdict, verdict.code),
-            ("refuse", Some("destination_not_listed"))
-        );
-    }
 }

@@ -311,8 +311,8 @@ pub(super) fn rest(place: &Place, repos: &[String], access: Access, also: &[Also
 pub(crate) enum Opening {
     /// The repository in `repos`.
     Repository(String),
-    /// This line.
-    Line(&'static str),
+    /// This line, which opens these entries for the service's repositories.
+    Line(&'static str, Vec<Entry>),
 }
 
 /// What would open a request that a service with these entries does not permit; `None` where nothing of
@@ -329,29 +329,20 @@ pub(crate) fn opening(allow: &[Entry], method: Method, target: &Target<'_>) -> O
     };
     super::github::check_repository(&repo, false).ok()?;
     let repos = [repo.clone()];
-    let opens = |access: Access, also: &[Also]| {
-        let covers = |entry: &Entry| {
-            entry.covers_method(method) && entry.covers_target(target, Case::Ignore)
-        };
-        rest(place, &repos, access, also).iter().any(covers)
-    };
-    let line = if opens(Access::Read, &[]) {
-        "api = \"read\""
-    } else if opens(Access::Contribute, &[]) {
-        "api = \"contribute\""
-    } else if opens(Access::None, &[Also::Releases]) {
-        "also = [\"releases\"]"
-    } else if opens(Access::None, &[Also::Actions]) {
-        "also = [\"actions\"]"
-    } else if opens(Access::None, &[Also::Gists]) {
-        "also = [\"gists\"]"
-    } else if opens(Access::None, &[Also::Packages]) {
-        "also = [\"packages\"]"
-    } else if opens(Access::Maintain, &[]) {
-        "api = \"maintain\""
-    } else {
-        return None;
-    };
+    let covers =
+        |entry: &Entry| entry.covers_method(method) && entry.covers_target(target, Case::Ignore);
+    let ways: [(&str, Access, &[Also]); 7] = [
+        ("api = \"read\"", Access::Read, &[]),
+        ("api = \"contribute\"", Access::Contribute, &[]),
+        ("also = [\"releases\"]", Access::None, &[Also::Releases]),
+        ("also = [\"actions\"]", Access::None, &[Also::Actions]),
+        ("also = [\"gists\"]", Access::None, &[Also::Gists]),
+        ("also = [\"packages\"]", Access::None, &[Also::Packages]),
+        ("api = \"maintain\"", Access::Maintain, &[]),
+    ];
+    let mut ways = ways.into_iter();
+    let (line, access, also) =
+        ways.find(|(_, access, also)| rest(place, &repos, *access, also).iter().any(covers))?;
     let known = ["", "/releases"].iter().any(|under| {
         let path = format!("{}/repos/{repo}{under}", place.rest);
         Target::parse(&path).is_ok_and(|path| {
@@ -360,10 +351,26 @@ pub(crate) fn opening(allow: &[Entry], method: Method, target: &Target<'_>) -> O
         })
     });
     if known || !matches!(inner, ["repos", ..]) {
-        Some(Opening::Line(line))
+        Some(Opening::Line(
+            line,
+            rest(place, &repositories(place, allow), access, also),
+        ))
     } else {
         Some(Opening::Repository(repo))
     }
+}
+
+/// The repositories that these entries speak of.
+fn repositories(place: &Place, allow: &[Entry]) -> Vec<String> {
+    let under = format!("{}/repos/", place.rest);
+    let of = |entry: &Entry| {
+        let mut parts = entry.pattern().strip_prefix(&under)?.split('/');
+        Some(format!("{}/{}", parts.next()?, parts.next()?))
+    };
+    let mut repos: Vec<String> = allow.iter().filter_map(of).collect();
+    repos.sort();
+    repos.dedup();
+    repos
 }
 
 /// The assets of releases, where they are sent to.
