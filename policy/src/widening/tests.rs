@@ -56,8 +56,8 @@ fn body(json: serde_json::Value) -> Facts {
         ..Body::beyond()
     };
     Facts::Content(Arc::new(Content {
-        headers: Vec::new(),
         body: Some(body),
+        ..Content::default()
     }))
 }
 

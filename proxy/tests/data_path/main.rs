@@ -29,6 +29,7 @@ mod minted_answers;
 mod models;
 mod modern;
 mod names;
+mod oracle;
 mod panics;
 mod pressure;
 mod ranges;
