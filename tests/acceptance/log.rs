@@ -6,6 +6,7 @@ mod clock;
 mod faults;
 mod metrics;
 mod reading;
+mod taken;
 
 use std::fs;
 use std::path::{Path, PathBuf};

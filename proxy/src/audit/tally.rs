@@ -69,13 +69,14 @@ impl Tally {
                 self.tokens.0 += record.tokens_in.unwrap_or(0);
                 self.tokens.1 += record.tokens_out.unwrap_or(0);
                 self.cost_microusd += record.cost_microusd.unwrap_or(0);
-                self.holds += u64::from(record.hold.is_some());
             }
             RecordKind::Refusal => {
                 let code = record.code.map_or(OTHER, |code| code.as_str());
                 *self.refused.entry(code).or_default() += 1;
             }
         }
+        // Whatever was decided, or if nobody did in time.
+        self.holds += u64::from(record.hold.is_some());
         let verdict = match record.verdict {
             Some(Verdict::Allow) => "allow",
             Some(Verdict::Refuse) | None => "refuse",
@@ -129,6 +130,23 @@ mod tests {
         let all = tally.requests.values().flat_map(Outcomes::values);
         assert_eq!(all.sum::<u64>(), 2000);
         assert_eq!(tally.refused[policy::Code::ALL[0].as_str()], 2000);
+    }
+
+    #[test]
+    fn a_request_that_waited_counts_once_however_it_was_decided() {
+        let mut tally = Tally::default();
+        for kind in [
+            RecordKind::Request,
+            RecordKind::Response,
+            RecordKind::Refusal,
+            RecordKind::Event,
+        ] {
+            let mut record = Record::new(kind, "x", "t");
+            tally.add(&record);
+            record.hold = Some("h".to_owned());
+            tally.add(&record);
+        }
+        assert_eq!(tally.holds, 2, "approved, and denied or expired");
     }
 
     #[test]

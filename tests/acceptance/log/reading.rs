@@ -143,7 +143,10 @@ fn tail_follows_across_rotation_with_and_without_filters() {
         stats["refused_by_code"]["destination_not_listed"].as_u64() >= Some(2),
         "{stats}"
     );
-    assert_eq!(stats["total"]["cost_microusd"], 0, "nothing meters it yet");
+    assert_eq!(
+        stats["total"]["cost_microusd"], 0,
+        "no service here says whose usage is read"
+    );
     let (code, table) = ask(&["export", "--verdict", "refuse"]);
     assert_eq!(code, 0);
     let mut rows = table.lines();
