@@ -17,7 +17,7 @@ pub struct RecordFacts {
     /// A body that was read whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body: Option<BodyFact>,
-    /// The model that was asked.
+    /// The model that was asked; in the line of the end, the one that says it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
     /// How many entries of the lists above were left out, since they would not fit into a line.

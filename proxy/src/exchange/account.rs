@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::HeaderMap;
 use policy::grant::Grant;
 use policy::money::Usd;
-use policy::record::Record;
+use policy::record::{Record, RecordFacts};
 use policy::{Code, Permit, Provider, Refusal};
 use tokio::task::AbortHandle;
 
@@ -264,6 +264,14 @@ impl Account {
             }
             let outcome = Outcome::of(record, whole);
             let (usage, cost) = model.took(outcome);
+            // Not of an answer that was cut for what it says, which may say it here.
+            if let Some(name) = model.reader.model().filter(|_| record.code.is_none()) {
+                let facts = RecordFacts {
+                    model: Some(name.to_owned()),
+                    ..RecordFacts::default()
+                };
+                record.facts = Some(facts.bounded());
+            }
             match usage {
                 Some(usage) => {
                     record.tokens_in = Some(usage.read());

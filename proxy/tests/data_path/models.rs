@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
-use super::stand::{Stand, until};
+use super::stand::{CANARY, Stand, until};
 use super::upstream::{Log, Upstream, identity};
 use super::{HOST, code};
 
@@ -261,6 +261,23 @@ async fn what_an_answer_took_is_recorded_packed_or_not_with_a_credential_or_with
         ended(&stand, 1).await[0].get("tokens_in").is_none(),
         "control"
     );
+}
+
+/// The name is the upstream's own word: that of an answer which was cut for what it says is not kept.
+#[tokio::test]
+async fn the_model_that_answered_is_recorded_and_no_secret_by_its_name() {
+    let named = |name: &str| openai(110, 20).replace("gpt-5", name);
+    for (name, kept) in [("gpt-5-mini", true), (CANARY, false)] {
+        let model = Model::start().await;
+        let stand = model.stand("usage = \"openai\"\ncredential = \"api\"", "");
+        model.answer(Answer::events(&named(name)));
+        ask(&stand).await;
+        let end = &ended(&stand, 1).await[0];
+        let told = end["facts"]["model"].as_str();
+        assert_eq!(told, kept.then_some(name), "{end}");
+        let lines = serde_json::to_string(&stand.audit()).unwrap();
+        assert!(!lines.contains(CANARY), "{lines}");
+    }
 }
 
 #[tokio::test]
