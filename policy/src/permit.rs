@@ -109,7 +109,7 @@ pub struct Permit {
     pub(crate) caps: Caps,
     pub(crate) usage: Option<Provider>,
     pub(crate) rates: Vec<(RuleId, Rate)>,
-    pub(crate) asked: Option<Asked>,
+    pub(crate) asked: Option<Box<Asked>>,
     pub(crate) gives_task: bool,
 }
 
@@ -256,7 +256,7 @@ impl Permit {
     /// What is asked of a model, where a rule judged that.
     #[must_use]
     pub fn asked(&self) -> Option<&Asked> {
-        self.asked.as_ref()
+        self.asked.as_deref()
     }
 
     /// How often one asker may do this, by each rule that says so.

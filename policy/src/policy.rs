@@ -454,7 +454,7 @@ fn permit(
         caps,
         usage,
         rates: rates.collect(),
-        asked: learnt.asked,
+        asked: learnt.asked.map(Box::new),
         gives_task: learnt.gives_task,
     }))
 }
