@@ -83,6 +83,11 @@ pub const TABLE: &[Entry] = &[
         "proxy",
         "Requests that wait for a person: list, show, approve, deny",
     ),
+    entry(
+        "allowance",
+        "proxy",
+        "What runs, agents and companies have taken: list, show",
+    ),
     entry("canary", "proxy", "Have the gate try every credential now"),
     entry("gate", "proxy", "Everything else of portcullis-proxy"),
     entry(
@@ -113,7 +118,9 @@ pub fn find(word: &str) -> Option<&'static Entry> {
 
 /// The commands of the gate's program that read its configuration. They take `--config` behind themselves; the other two
 /// programs take it in front of everything.
-const GATE_LEAVES: [&[&str]; 32] = [
+const GATE_LEAVES: [&[&str]; 35] = [
+    &["allowance", "list"],
+    &["allowance", "show"],
     &["audit", "checkpoint-export"],
     &["audit", "export"],
     &["audit", "keygen"],
@@ -133,6 +140,7 @@ const GATE_LEAVES: [&[&str]; 32] = [
     &["hold", "list"],
     &["hold", "show"],
     &["policy", "check"],
+    &["policy", "explain"],
     &["reload"],
     &["run"],
     &["runs"],

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod allowances;
 mod architecture;
 mod audit;
 mod authority;

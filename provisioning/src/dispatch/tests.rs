@@ -70,8 +70,12 @@ fn the_gate_s_program_takes_it_behind_the_commands_that_read_it() {
         strings(&["status", "--config", "/c.toml"])
     );
     assert_eq!(
-        with("policy", &["explain", "GET"]),
-        strings(&["policy", "explain", "GET"])
+        with("policy", &["show", "p.toml"]),
+        strings(&["policy", "show", "p.toml"])
+    );
+    assert_eq!(
+        with("allowance", &["list"]),
+        strings(&["allowance", "list", "--config", "/c.toml"])
     );
     assert_eq!(with("audit", &["--help"]), strings(&["audit", "--help"]));
 }

@@ -34,6 +34,8 @@ pub struct Asked {
     pub most_output: Option<u64>,
     /// Bytes of the request's body.
     pub bytes: u64,
+    /// Whether it becomes a WebSocket, in which nobody reads what a model takes.
+    pub websocket: bool,
 }
 
 /// An exchange's account.
@@ -95,6 +97,10 @@ impl Account {
         let grant = client.grant();
         let claims = gate.allowances.claims(grant, &client.granted());
         let limits_money = claims.iter().any(|claim| claim.limit.usd.is_some());
+        let limits_tokens = claims.iter().any(|claim| claim.limit.tokens.is_some());
+        if asked.websocket && permit.usage().is_some() && (limits_money || limits_tokens) {
+            return Err(uncounted(permit));
+        }
         let mut model = permit
             .usage()
             .map(|provider| Box::new(Model::new(gate, provider, &asked, grant)));
@@ -456,6 +462,15 @@ impl Model {
         let stated = stated.and_then(|text| Usd::parse(text).ok());
         (Some(usage), stated.or(of(asked).max(of(answered))))
     }
+}
+
+fn uncounted(permit: &Permit) -> Refusal {
+    Refusal::new(
+        Code::FeatureRefused,
+        "what a model takes through a WebSocket is not counted, and money or tokens are limited",
+        "ask over HTTP (POST, streamed if you like), as clients do by themselves when a WebSocket is refused",
+    )
+    .by(permit.rule(), None)
 }
 
 fn unpriced(permit: &Permit, provider: Provider, model: &str) -> Refusal {

@@ -208,7 +208,10 @@ pub(super) async fn judge(
         if let Err(refusal) = gate.rates.take(&permit, &channel.client.asker()) {
             return Err(no(refusal, push));
         }
-        let asked = asked(&permit, body, prefix.as_ref());
+        let asked = Asked {
+            websocket,
+            ..asked(&permit, body, prefix.as_ref())
+        };
         let account = match Account::open(gate, &channel.client, &permit, asked, &meter) {
             Ok(account) => account,
             Err(refusal) => return Err(no(refusal, push)),
@@ -251,6 +254,7 @@ fn asked(permit: &Permit, body: &Incoming, prefix: Option<&Bytes>) -> Asked {
         bytes: body.size_hint().lower().saturating_add(read),
         model: permit.asked().map(|asked| asked.model.clone()),
         most_output: permit.asked().and_then(|asked| asked.most_output),
+        ..Asked::default()
     }
 }
 

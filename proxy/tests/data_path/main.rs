@@ -32,6 +32,7 @@ mod names;
 mod oracle;
 mod panics;
 mod pressure;
+mod priced;
 mod ranges;
 mod reflected;
 mod refused;

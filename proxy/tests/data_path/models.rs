@@ -13,7 +13,7 @@ use super::upstream::{Log, Upstream, identity};
 use super::{HOST, code};
 
 /// A model API that answers each request with the next of these.
-struct Model {
+pub(super) struct Model {
     upstream: Upstream,
     answers: Arc<Mutex<Vec<Answer>>>,
     again: Arc<Mutex<Option<Answer>>>,
@@ -21,21 +21,21 @@ struct Model {
 
 /// One answer: fields, and the body in pieces. Without an end it is left open, or broken off.
 #[derive(Clone)]
-struct Answer {
+pub(super) struct Answer {
     fields: &'static str,
     pieces: Vec<Vec<u8>>,
     end: End,
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum End {
+pub(super) enum End {
     Whole,
     Open,
     Broken,
 }
 
 impl Answer {
-    fn events(text: &str) -> Self {
+    pub(super) fn events(text: &str) -> Self {
         Self {
             fields: "Content-Type: text/event-stream\r\n",
             pieces: text.as_bytes().chunks(7).map(<[u8]>::to_vec).collect(),
@@ -43,14 +43,14 @@ impl Answer {
         }
     }
 
-    fn ending(mut self, end: End) -> Self {
+    pub(super) fn ending(mut self, end: End) -> Self {
         self.end = end;
         self
     }
 }
 
 impl Model {
-    async fn start() -> Self {
+    pub(super) async fn start() -> Self {
         let made = identity(HOST);
         let acceptor = TlsAcceptor::from(Arc::new(made.config));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -73,7 +73,7 @@ impl Model {
                         return;
                     };
                     let mut seen = Vec::new();
-                    while !seen.ends_with(b"{}") {
+                    while !seen.ends_with(b"{}") && !seen.ends_with(b"{}}") {
                         if stream.read_buf(&mut seen).await.unwrap_or(0) == 0 {
                             return;
                         }
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// A gate before it, with these keys in its service and these lines in `[allowance]`.
-    fn stand(&self, keys: &str, allowance: &str) -> Stand {
+    pub(super) fn stand(&self, keys: &str, allowance: &str) -> Stand {
         let policy = format!(
             "version = 1\n[[service]]\nid = \"model\"\nkind = \"http\"\nhost = \"{HOST}\"\n\
              address = \"{}\"\nca_file = \"CA_FILE\"\nallow = [\"POST /v1/**\"]\n{keys}\n",
@@ -107,11 +107,11 @@ impl Model {
         self.answers.lock().unwrap().push(answer);
     }
 
-    fn always(&self, answer: Answer) {
+    pub(super) fn always(&self, answer: Answer) {
         *self.again.lock().unwrap() = Some(answer);
     }
 
-    fn asked(&self) -> usize {
+    pub(super) fn asked(&self) -> usize {
         self.upstream.connections()
     }
 }
@@ -145,11 +145,17 @@ async fn reply(stream: &mut (impl AsyncWriteExt + AsyncReadExt + Unpin), answer:
 }
 
 /// Asks once, and reads to the end of the connection.
-async fn ask(stand: &Stand) -> String {
+pub(super) async fn ask(stand: &Stand) -> String {
+    post(stand, "{}").await
+}
+
+/// The same with a body.
+pub(super) async fn post(stand: &Stand, body: &str) -> String {
     let mut tls = stand.tunnel(HOST).await;
     let request = format!(
         "POST /v1/x HTTP/1.1\r\nHost: {HOST}\r\nAccept-Encoding: gzip, compress\r\nConnection: close\r\n\
-         Content-Length: 2\r\n\r\n{{}}"
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
     );
     tls.write_all(request.as_bytes()).await.unwrap();
     tls.flush().await.unwrap();
@@ -191,12 +197,12 @@ fn ends(stand: &Stand) -> Vec<Value> {
     log.filter(|line| line["kind"] == "response").collect()
 }
 
-async fn ended(stand: &Stand, count: usize) -> Vec<Value> {
+pub(super) async fn ended(stand: &Stand, count: usize) -> Vec<Value> {
     until("every request has ended", || ends(stand).len() >= count).await;
     ends(stand)
 }
 
-fn openai(input: u64, output: u64) -> String {
+pub(super) fn openai(input: u64, output: u64) -> String {
     format!(
         "data: {{\"model\":\"gpt-5\",\"choices\":[{{\"delta\":{{\"content\":\"Hi\"}}}}]}}\n\n\
          data: {{\"model\":\"gpt-5\",\"choices\":[],\"usage\":{{\"prompt_tokens\":{input},\"completion_tokens\":{output},\
