@@ -46,7 +46,7 @@ fn what_is_spent_is_told_to_the_agent_for_good_and_shown_to_the_operator() {
 
     let listed = allowance(&world, &["list"]).ok();
     let name = format!("agent/acme/agent-{}", world.agent);
-    let line = format!("{name}: 0 US dollars, 0 tokens, 2 requests");
+    let line = format!("{name}: 0.00 US dollars, 0 tokens, 2 requests");
     assert!(listed.stdout.contains(&line), "{}", listed.shown());
     let shown = allowance(&world, &["show", &name]).ok();
     for part in ["requests: 2 taken, 0 reserved", "limit: requests = 2"] {

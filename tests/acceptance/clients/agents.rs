@@ -57,34 +57,45 @@ fn judge(
 }
 
 /// A world of kind `llm`, where only models of these names may be asked.
-fn models(names: &str) -> Clients {
-    let anthropic = credential("anthropic", "header", ANTHROPIC);
+fn models(provider: &'static str, host: &'static str, names: &str) -> Clients {
+    let shape = match provider {
+        "anthropic" => "header",
+        _ => "bearer",
+    };
+    let key = credential("model", shape, host);
     let policy = format!(
-        "[[service]]\nid = \"models\"\nkind = \"llm\"\nprovider = \"anthropic\"\n\
-         models = [\"{names}\"]\ncredential = \"anthropic\"\nca_file = \"{{ca}}\"\n"
+        "[[service]]\nid = \"models\"\nkind = \"llm\"\nprovider = \"{provider}\"\n\
+         models = [\"{names}\"]\ncredential = \"model\"\nca_file = \"{{ca}}\"\n"
     );
-    let words = ["model", "--http2", "--credential", &anthropic.canary.secret];
-    let upstreams = [Upstream::new(&[ANTHROPIC], &words)];
-    Clients::new(&upstreams, &policy, &[anthropic])
+    let words = ["model", "--http2", "--credential", &key.canary.secret];
+    let names: &[&str] = match provider {
+        "anthropic" => &[ANTHROPIC],
+        _ => &[OPENAI],
+    };
+    Clients::new(&[Upstream::new(names, &words)], &policy, &[key])
 }
 
 /// The same program where its model is listed, and where another one is.
 fn judge_models(
     client: &'static str,
+    (way, provider, host, names): (&'static str, &'static str, &'static str, &str),
     version: impl Fn(&Clients) -> String,
     run: impl Fn(&Clients) -> Finished,
 ) {
-    let open = models("claude-*");
+    let open = models(provider, host, names);
     let allowed = run(&open);
-    let closed = models("another-*");
+    let closed = models(provider, host, "another-*");
     let refused = run(&closed);
     let row = Row {
         client,
-        way: "messages, kind llm",
+        way,
         version: version(&open),
     };
     open.judge_by(&row, "models", "or have models", allowed, DONE, refused);
 }
+
+const CLAUDE: (&str, &str, &str, &str) = ("messages, kind llm", "anthropic", ANTHROPIC, "claude-*");
+const GPT: (&str, &str, &str, &str) = ("responses, kind llm", "openai", OPENAI, "gpt-*");
 
 const PROMPT: &str = "Use the tool once, then stop.";
 
@@ -102,7 +113,7 @@ fn claude_code_completes_a_prompt_with_a_tool_and_is_told() {
 #[test]
 fn claude_code_asks_a_listed_model_and_is_told_of_another() {
     let version = |clients: &Clients| clients.version("claude", &["--version"]);
-    judge_models("claude-code", version, |clients| {
+    judge_models("claude-code", CLAUDE, version, |clients| {
         let claude = clients.agent("claude").limit(120);
         claude
             .args(["--dangerously-skip-permissions", "-p", PROMPT])
@@ -118,7 +129,7 @@ fn pi_asks_a_listed_model_and_is_told_of_another() {
         clients.agent("node24").limit(120).arg(cli)
     };
     let version = |clients: &Clients| tests::matrix::version(&pi(clients).arg("--version").run());
-    judge_models("pi", version, |clients| {
+    judge_models("pi", CLAUDE, version, |clients| {
         let words = [
             "--provider",
             "anthropic",
@@ -156,24 +167,33 @@ fn pi_completes_a_prompt_with_a_tool_and_is_told() {
     });
 }
 
+fn codex(clients: &Clients) -> tests::command::Program {
+    let program = tests::matrix::directory().join("npm/node_modules/@openai/codex/bin/codex.js");
+    clients.agent("node24").limit(120).arg(program)
+}
+
+fn codex_version(clients: &Clients) -> String {
+    tests::matrix::version(&codex(clients).arg("--version").run())
+}
+
+fn codex_prompt(clients: &Clients) -> Finished {
+    let words = [
+        "exec",
+        "--skip-git-repo-check",
+        "--dangerously-bypass-approvals-and-sandbox",
+        "--model",
+        "gpt-5",
+        PROMPT,
+    ];
+    codex(clients).args(words).run()
+}
+
 #[test]
 fn codex_completes_a_prompt_with_a_tool_and_is_told() {
-    let codex = |clients: &Clients| {
-        let program =
-            tests::matrix::directory().join("npm/node_modules/@openai/codex/bin/codex.js");
-        clients.agent("node24").limit(120).arg(program)
-    };
-    let version =
-        |clients: &Clients| tests::matrix::version(&codex(clients).arg("--version").run());
-    judge("codex", "responses, streamed", version, |clients| {
-        let words = [
-            "exec",
-            "--skip-git-repo-check",
-            "--dangerously-bypass-approvals-and-sandbox",
-            "--model",
-            "gpt-5",
-            PROMPT,
-        ];
-        codex(clients).args(words).run()
-    });
+    judge("codex", "responses, streamed", codex_version, codex_prompt);
+}
+
+#[test]
+fn codex_asks_a_listed_model_and_is_told_of_another() {
+    judge_models("codex", GPT, codex_version, codex_prompt);
 }
