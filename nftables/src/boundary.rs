@@ -101,6 +101,11 @@ pub fn apply(config: &Config) -> Result<Applied, BoundaryError> {
 /// `guest` nothing is left to close: what has no uid passes only on the gate's own flows.
 pub fn load(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
     netlink::replace(ruleset)?;
+    settle(ruleset)
+}
+
+/// What follows once the rules are in force: the routes, the proof by reading back, the cut.
+pub(crate) fn settle(ruleset: &Ruleset) -> Result<Cut, BoundaryError> {
     detour::apply(routing_table(&ruleset.table), ruleset.detour.as_ref())?;
     let after = verify::verify(ruleset)?;
     if !after.is_empty() {

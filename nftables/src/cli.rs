@@ -17,6 +17,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
 use crate::output;
+use crate::talker::Talker;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -374,12 +375,14 @@ fn watch(config: &Config) -> Result<ExitCode, BoundaryError> {
         return Ok(output::could_not_tell(&error, Some(hint)));
     }
     let stop = until_told()?;
+    let talker = Talker::start()?;
     watch::run(
         config,
         || !matches!(stop.read_signal(), Ok(None)),
-        |event| output::talk(&format!("boundary: {}", event.text())),
+        |event| talker.say(format!("boundary: {}", event.text())),
     )?;
-    output::talk("boundary: stopped watching, the rules stay in place");
+    talker.say("boundary: stopped watching, the rules stay in place".to_owned());
+    talker.finish();
     Ok(ExitCode::SUCCESS)
 }
 

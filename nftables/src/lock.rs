@@ -18,10 +18,15 @@ pub struct Turn {
 }
 
 /// How long another's turn may last: a replacement takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Waits for a turn. `status` is the status file's path.
 pub fn take(status: &Path) -> io::Result<Turn> {
+    take_within(status, PATIENCE)?.ok_or_else(|| nix::Error::EWOULDBLOCK.into())
+}
+
+/// The same with another patience; `None` when it is over and somebody still has the turn.
+pub fn take_within(status: &Path, patience: Duration) -> io::Result<Option<Turn>> {
     let directory = status.parent().unwrap_or(Path::new("/"));
     std::fs::create_dir_all(directory)?;
     let mut name = status.file_name().unwrap_or_default().to_owned();
@@ -34,11 +39,12 @@ pub fn take(status: &Path) -> io::Result<Turn> {
         .mode(0o600)
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path)?;
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience;
     loop {
         match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(Turn { _lock: lock }),
-            Err((back, nix::Error::EWOULDBLOCK)) if Instant::now() < deadline => file = back,
+            Ok(lock) => return Ok(Some(Turn { _lock: lock })),
+            Err((_, nix::Error::EWOULDBLOCK)) if Instant::now() >= deadline => return Ok(None),
+            Err((back, nix::Error::EWOULDBLOCK)) => file = back,
             Err((_, error)) => return Err(error.into()),
         }
         std::thread::sleep(Duration::from_millis(5));

@@ -2,6 +2,7 @@
 
 mod cli;
 mod output;
+mod talker;
 
 use std::process::ExitCode;
 

@@ -145,18 +145,65 @@ pub(crate) fn own_number() -> Result<Option<u32>, NetlinkError> {
 }
 
 /// Everything the kernel holds under this table's name, or `None` when there is no such table.
-/// Consistent: no transaction came between the parts.
+/// Consistent: no transaction came between the parts. Where somebody changes rules without a pause, whatever tables, there is no
+/// such moment; then it is what two readings in a row agree upon.
 pub fn observe(table: &str) -> Result<Option<ObservedTable>, NetlinkError> {
     const ATTEMPTS: u32 = 20;
+    const UNDISTURBED: u32 = 4;
     let mut connection = Connection::open()?;
-    for _ in 0..ATTEMPTS {
+    let mut former = None;
+    for attempt in 0..ATTEMPTS {
         let before = connection.generation()?;
         let observed = connection.observe(table);
         if before == connection.generation()? {
             return observed;
         }
+        // What went between two questions is an error, and no reading.
+        let observed = match observed {
+            Ok(observed) => Some(observed),
+            Err(_) => {
+                connection = Connection::open()?;
+                None
+            }
+        };
+        let agreed = observed.as_ref().zip(former.as_ref());
+        if attempt >= UNDISTURBED && agreed.is_some_and(|(now, then)| same_rules(now, then)) {
+            return Ok(observed.flatten());
+        }
+        former = observed;
     }
     Err(NetlinkError::Restless(ATTEMPTS))
+}
+
+/// Whether both are the same but for what packets and time change.
+fn same_rules(one: &Option<ObservedTable>, other: &Option<ObservedTable>) -> bool {
+    let (one, other) = match (one, other) {
+        (None, None) => return true,
+        (Some(one), Some(other)) => (one, other),
+        (None, Some(_)) | (Some(_), None) => return false,
+    };
+    let dynamic = libc::NFT_SET_EVAL.cast_unsigned();
+    let sets = |table: &ObservedTable| -> Vec<(String, ObservedSet)> {
+        let sets = table.sets.iter().map(|(name, set)| {
+            let mut set = set.clone();
+            if set.flags & dynamic != 0 {
+                set.elements.clear();
+            }
+            for element in &mut set.elements {
+                element.counted = (0, 0);
+                // Whether it lapses, and not when.
+                element.lapses_in = element.lapses_in.map(|_| 0);
+            }
+            (name.clone(), set)
+        });
+        sets.collect()
+    };
+    one.flags == other.flags
+        && one.counters.keys().eq(other.counters.keys())
+        && one.other_objects == other.other_objects
+        && one.chains == other.chains
+        && one.rules == other.rules
+        && sets(one) == sets(other)
 }
 
 /// Chains and rules of every table but this one and its guard.

@@ -64,6 +64,14 @@ pub fn compare(
     observed: Option<&ObservedTable>,
 ) -> Result<Vec<Difference>, NetlinkError> {
     let mut found = differences(expected, observed);
+    found.extend(around(expected)?);
+    Ok(found)
+}
+
+/// What belongs to the boundary beside its table: no guard, and the routes. Routes are read under a lock that the kernel has
+/// once for all networks, and holds while one of them goes: this may wait where the table does not.
+pub(crate) fn around(expected: &Ruleset) -> Result<Vec<Difference>, NetlinkError> {
+    let mut found = Vec::new();
     if crate::netlink::guard_left(&expected.table)? {
         found.push(Difference {
             kind: Kind::Extra,

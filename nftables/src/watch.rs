@@ -1,6 +1,7 @@
 //! Keeps the boundary standing: listens for changes of rules and routes, checks every second anyway,
 //! re-asserts on drift, and says so. What could not be put back is tried again at once, with growing
-//! waits of up to a second. Never removes anything, also not at its end, and never opens
+//! waits of up to a quarter of that. Rules that are gone are put back first, from memory, before anything is asked that could take
+//! its time: files, routes, whoever has the turn. Never removes anything, also not at its end, and never opens
 //! anything by itself: a user that was deleted and made anew has another uid, while programs may still
 //! run under the old one.
 //!
@@ -23,8 +24,8 @@ use crate::config::Config;
 use crate::foreign::{self, Neighbours};
 use crate::forwarding;
 use crate::history::{History, Refused};
-use crate::lock;
-use crate::netlink::{self, Author, Monitor, Place};
+use crate::lock::{self, Turn};
+use crate::netlink::{self, Author, Change, Monitor, ObservedTable, Place};
 use crate::ports;
 use crate::ruleset::Ruleset;
 use crate::status::{self, Noted, Status};
@@ -35,10 +36,15 @@ use event::chain;
 
 /// How often the rules are read back and the status file is written.
 pub const PERIOD: Duration = Duration::from_secs(1);
-/// The wait after a check that failed; each one after it is twice as long, up to [`PERIOD`].
+/// The wait after a check that failed; each one after it is twice as long, up to [`LAST_WAIT`].
 const FIRST_WAIT: Duration = Duration::from_millis(10);
+const LAST_WAIT: Duration = Duration::from_millis(250);
+/// How long to wait for the turn before looking without it.
+const TURN: Duration = Duration::from_millis(250);
 /// How long a stop request may go unnoticed.
 const STEP: Duration = Duration::from_millis(200);
+/// `NFT_TABLE_F_DORMANT` of linux/netfilter/nf_tables.h: no rule of the table is in force.
+const DORMANT: u32 = 1;
 /// Events kept in the status file.
 const EVENTS: usize = 20;
 /// How long the same change of another table by the same program is not told again.
@@ -95,6 +101,8 @@ struct Watcher {
     started: bool,
     events: Vec<Noted>,
     history: History,
+    /// What differed and was not said yet: putting it back did not come to its end.
+    untold: Vec<Difference>,
     /// Who changed rules since the last look.
     authors: Vec<Author>,
     /// Where they did.
@@ -127,6 +135,7 @@ impl Watcher {
             failed: None,
             started: false,
             events: held.events,
+            untold: Vec::new(),
             authors: Vec::new(),
             places: BTreeSet::new(),
             heard: None,
@@ -146,13 +155,20 @@ impl Watcher {
             return period;
         }
         let wait = self.next_wait;
-        self.next_wait = PERIOD.min(2 * wait);
+        self.next_wait = LAST_WAIT.min(2 * wait);
         wait.min(period)
     }
 
     /// Waits for changes and notes whose they are; our own replacements are among them.
     fn hear(&mut self, patience: Duration) -> Result<bool, BoundaryError> {
-        let changes = self.monitor.changes(patience)?;
+        let changes = match self.monitor.changes(patience) {
+            Ok(changes) => changes,
+            // Whatever it was: what it would have told may have been a change.
+            Err(_) => {
+                self.monitor = Monitor::open()?;
+                vec![Change::lost()]
+            }
+        };
         if changes.is_empty() {
             return Ok(false);
         }
@@ -193,10 +209,10 @@ impl Watcher {
         let mut happened = Vec::new();
         self.unsettled = true;
         // Held until the status is written: `apply` and `remove` write it too, each in its own turn.
-        let turn = lock::take(&self.config.status);
-        let checked = match &turn {
-            Ok(_) => self.check(&mut happened),
-            Err(error) => Err(io::Error::new(error.kind(), error.to_string()).into()),
+        let turn = self.turn(&mut happened);
+        let (turn, checked) = match turn {
+            Ok(turn) => (Some(turn), self.check(&mut happened)),
+            Err(error) => (None, Err(error)),
         };
         let stands = checked.is_ok() && !happened.iter().any(Event::is_drift);
         self.look_elsewhere(stands, &mut happened);
@@ -219,6 +235,43 @@ impl Watcher {
         drop(turn);
         // Whoever reads this may take its time.
         happened.iter().for_each(tell);
+    }
+
+    /// Whoever has the turn may be stopped in the middle of it, or the lock be spoilt. No `apply` takes the rules out of force,
+    /// so that where they are, they are put back all the same; anything else waits.
+    fn turn(&mut self, happened: &mut Vec<Event>) -> Result<Turn, BoundaryError> {
+        let due = Instant::now() + lock::PATIENCE;
+        loop {
+            let turn = lock::take_within(&self.config.status, TURN);
+            if let Ok(Some(turn)) = turn {
+                return Ok(turn);
+            }
+            let observed = netlink::observe(&self.config.table)?;
+            let put_back = self.put_back_at_once(observed.as_ref())?;
+            if let Some(rules) = &put_back {
+                let differences = verify::differences(rules, observed.as_ref());
+                self.settle(rules, true, differences, happened)?;
+            }
+            if turn?.is_none() && (put_back.is_some() || Instant::now() >= due) {
+                let busy = "another portcullis-boundary has the turn, and keeps it";
+                return Err(io::Error::new(io::ErrorKind::WouldBlock, busy).into());
+            }
+        }
+    }
+
+    /// Where no rule of ours is in force at all, what has to stand is loaded from memory, and returned.
+    fn put_back_at_once(
+        &mut self,
+        observed: Option<&ObservedTable>,
+    ) -> Result<Option<Ruleset>, BoundaryError> {
+        let in_force = observed.is_some_and(|table| table.flags & DORMANT == 0);
+        let Some(rules) = self.in_force.clone().filter(|_| !in_force) else {
+            return Ok(None);
+        };
+        // What was seen may have been done since we listened last.
+        self.drain()?;
+        netlink::replace(&rules)?;
+        Ok(Some(rules))
     }
 
     fn fail(&mut self, error: BoundaryError, happened: &mut Vec<Event>) {
@@ -268,6 +321,7 @@ impl Watcher {
     /// in force; the failure is reported all the same, and the gate closes on it.
     fn check(&mut self, happened: &mut Vec<Event>) -> Result<(), BoundaryError> {
         let observed = netlink::observe(&self.config.table)?;
+        let put_back = self.put_back_at_once(observed.as_ref())?;
         let now = jiff::Timestamp::now();
         let (accounts, wanted) = match Accounts::load() {
             Ok(accounts) => {
@@ -294,10 +348,14 @@ impl Watcher {
             (Some(_), Some(accounts)) => ruleset.shut_also(&self.config, accounts),
             _ => ruleset.clone(),
         };
-        let differences = verify::compare(&in_force, observed.as_ref())?;
         let mut standing = ruleset;
-        if !differences.is_empty() {
-            if let Some((config, adopted)) = self.adopted() {
+        let mut differences = verify::differences(&in_force, observed.as_ref());
+        let adopted = match differences.is_empty() || put_back.is_some() {
+            true => None,
+            false => self.adopted(),
+        };
+        match adopted {
+            Some((config, adopted)) => {
                 happened.push(Event::Adopted {
                     hash: adopted.hash(),
                 });
@@ -305,8 +363,19 @@ impl Watcher {
                 in_force.clone_from(&adopted);
                 standing = adopted;
                 failure = None;
-            } else {
-                self.restore(&in_force, differences, happened)?;
+            }
+            None => {
+                let mut replaced = put_back.as_ref() == Some(&in_force);
+                if !differences.is_empty() && !replaced {
+                    // What was seen may have been done since we listened last.
+                    self.drain()?;
+                    netlink::replace(&in_force)?;
+                    replaced = true;
+                }
+                differences.extend(verify::around(&in_force)?);
+                if !differences.is_empty() || !self.untold.is_empty() {
+                    self.settle(&in_force, replaced, differences, happened)?;
+                }
             }
         }
         self.last = Some(standing);
@@ -319,16 +388,28 @@ impl Watcher {
         failure.map_or(Ok(()), Err)
     }
 
-    fn restore(
+    /// After the rules, or with them: what else belongs to the boundary, and the word of it all.
+    fn settle(
         &mut self,
         ruleset: &Ruleset,
+        replaced: bool,
         differences: Vec<Difference>,
         happened: &mut Vec<Event>,
     ) -> Result<(), BoundaryError> {
-        // What was seen may have been done since we listened last.
-        self.drain()?;
+        for difference in differences {
+            if !self.untold.contains(&difference) {
+                self.untold.push(difference);
+            }
+        }
+        if !replaced {
+            self.drain()?;
+        }
         let heard = self.heard;
-        boundary::load(ruleset)?;
+        if replaced {
+            boundary::settle(ruleset)?;
+        } else {
+            boundary::load(ruleset)?;
+        }
         let cause = match heard {
             Some(heard) => Cause::Notice {
                 after: heard.elapsed(),
@@ -340,11 +421,14 @@ impl Watcher {
         self.drain()?;
         self.again = true;
         happened.push(match &self.in_force {
-            Some(last) if last != ruleset => Event::Renewed {
-                hash: ruleset.hash(),
-            },
+            Some(last) if last != ruleset => {
+                self.untold.clear();
+                Event::Renewed {
+                    hash: ruleset.hash(),
+                }
+            }
             _ => Event::Reasserted {
-                differences,
+                differences: std::mem::take(&mut self.untold),
                 authors: std::mem::take(&mut self.authors),
                 cause,
             },
@@ -358,7 +442,12 @@ impl Watcher {
         self.last.as_ref()?;
         let config = Config::load(Path::new(&self.config.file)).ok()?;
         let ruleset = boundary::ruleset(&config).ok()?;
-        let differences = verify::verify(&ruleset).ok()?;
+        // The table alone first: routes may have to be waited for.
+        let observed = netlink::observe(&ruleset.table).ok()?;
+        if !verify::differences(&ruleset, observed.as_ref()).is_empty() {
+            return None;
+        }
+        let differences = verify::around(&ruleset).ok()?;
         differences.is_empty().then_some((config, ruleset))
     }
 

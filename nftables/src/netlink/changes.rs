@@ -28,6 +28,16 @@ pub struct Change {
     pub tables: BTreeSet<Place>,
 }
 
+impl Change {
+    /// By nobody in particular: a notice that was lost, or a route's.
+    pub(crate) fn lost() -> Self {
+        Self {
+            author: None,
+            tables: BTreeSet::new(),
+        }
+    }
+}
+
 /// The program that asked the kernel for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Author {
@@ -111,16 +121,12 @@ impl Monitor {
             let ready = |socket: &PollFd<'_>| socket.any().unwrap_or(false);
             (ready(&sockets[0]), ready(&sockets[1]))
         };
-        let lost = || Change {
-            author: None,
-            tables: BTreeSet::new(),
-        };
         let mut changes = Vec::new();
         if rules {
             match frames::receive(&self.rules, DOING) {
                 Ok(frames) => changes.extend(self.read(&frames)),
                 Err(NetlinkError::Io { source, .. }) => match source.raw_os_error() {
-                    Some(libc::ENOBUFS) => changes.push(lost()),
+                    Some(libc::ENOBUFS) => changes.push(Change::lost()),
                     Some(libc::EAGAIN | libc::EINTR) => {}
                     _ => return Err(NetlinkError::new(DOING, source)),
                 },
@@ -128,7 +134,7 @@ impl Monitor {
             }
         }
         if routes && self.routes_changed()? {
-            changes.push(lost());
+            changes.push(Change::lost());
         }
         Ok((rules || routes).then_some(changes))
     }

@@ -13,7 +13,9 @@ use crate::config::{Resolved, Scope};
 
 const ESTABLISHED: &[State] = &[State::Established];
 const RELATED: &[State] = &[State::Related];
-const BOTH: &[State] = &[State::Established, State::Related];
+/// Destination unreachable, time exceeded, parameter problem; for IPv6 also packet too big.
+const ERRORS4: [u8; 3] = [3, 11, 12];
+const ERRORS6: [u8; 4] = [1, 2, 3, 4];
 
 pub(super) fn ruleset(table: &str, resolved: &Resolved) -> Ruleset {
     let mut sets = vec![refuse::set()];
@@ -135,8 +137,26 @@ fn input(resolved: &Resolved) -> Chain {
     ));
     rules.push(rule(
         "answers to the gate",
-        vec![Term::MarkIs(MARK_OPEN), Term::State(BOTH), Term::Accept],
+        vec![
+            Term::MarkIs(MARK_OPEN),
+            Term::State(ESTABLISHED),
+            Term::Accept,
+        ],
     ));
+    // Related is also what a tracking helper (FTP, SIP, TFTP) reads out of a flow's contents, with its mark: a port of anybody's.
+    let errors4 = ERRORS4.map(|kind| ("IPv4", kind, Term::Icmp4(kind)));
+    let errors6 = ERRORS6.map(|kind| ("IPv6", kind, Term::Icmp6(kind)));
+    rules.extend(errors4.into_iter().chain(errors6).map(|(by, kind, error)| {
+        rule(
+            format!("errors about the gate's flows over {by}: {kind}"),
+            vec![
+                Term::MarkIs(MARK_OPEN),
+                Term::State(RELATED),
+                error,
+                Term::Accept,
+            ],
+        )
+    }));
     rules.extend(named::incoming(&resolved.guest));
     rules.push(rule(
         "everything else inbound",

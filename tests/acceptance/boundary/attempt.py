@@ -244,6 +244,24 @@ def hold(address, port, kind="tcp"):
     return echo(sock)
 
 
+def active(address, port, own, other):
+    """Opens a flow and asks in it, as FTP does, to be dialled at this address and port; stays until a line comes in."""
+    sock = socket.socket(family(address), socket.SOCK_STREAM)
+    sock.settimeout(PATIENCE)
+    sock.connect((address, int(port)))
+    if ":" in own:
+        line = "EPRT |2|%s|%s|\r\n" % (own, other)
+    else:
+        line = "PORT %s,%d,%d\r\n" % (own.replace(".", ","), int(other) >> 8, int(other) & 0xFF)
+    # A helper knows where a line begins once it has seen one.
+    for one in (b"NOOP\r\n", line.encode()):
+        sock.sendall(one)
+        assert sock.recv(100) == one
+    print("asked", flush=True)
+    sys.stdin.readline()
+    return "reached"
+
+
 def orphan(address, port):
     """Fills a flow whose peer does not read; when a line comes in, adds what fits and closes."""
     sock = socket.socket(family(address), socket.SOCK_STREAM)

@@ -11,9 +11,10 @@ use std::time::Duration;
 use nftables::config::Config;
 use nftables::netlink::Monitor;
 use nftables::watch;
+use nix::fcntl::{FcntlArg, fcntl};
 use tests::wait;
 
-use super::lab::{AGENT, Lab, PEER4, PEER6};
+use super::lab::{AGENT, Lab, PEER4, PEER6, Running};
 
 const LED: &str = "[redirect]\nport = 3129\n[resolver]\nport = 3153\n";
 const HOUR: Duration = Duration::from_secs(3600);
@@ -87,12 +88,17 @@ impl Drop for Patient {
 const MANAGER: &str = "printf 'flush ruleset\ntable inet manager { chain out { type filter hook output priority 0; \
                        ct state established accept; }\n}\n' | nft -f -";
 
+/// So much in one transaction that the kernel's notices of it do not fit into a listener's buffer.
+const CROWD: &str = "{ echo 'delete table inet portcullis-lab'; echo 'table inet crowd {'; \
+                     seq 20000 | sed 's/.*/chain c& { counter\n}/'; echo '}'; } | nft -f - && nft delete table inet crowd";
+
 /// What root may do, by kinds: all at once, a table, a chain, a rule more or less, a policy, an element, a set, a flag,
 /// a route, a routing rule.
 fn kinds(scope: &str) -> Vec<&'static str> {
     let mut kinds = vec![
         "nft flush ruleset",
         MANAGER,
+        CROWD,
         "nft delete table inet portcullis-lab",
         "nft flush table inet portcullis-lab",
         "nft flush chain inet portcullis-lab output",
@@ -172,9 +178,17 @@ fn what_could_not_be_put_back_is_tried_again_without_being_asked() {
     let turn = PathBuf::from(format!("{}.lock", lab.status().display()));
     std::fs::remove_file(&turn).unwrap();
     std::os::unix::fs::symlink("/nowhere", &turn).unwrap();
-    root(&lab, "nft flush ruleset");
+    root(&lab, "nft insert rule inet portcullis-lab output accept");
     watcher.until("failed");
     assert_eq!(lab.boundary(&["verify"]).code(), 1, "control");
+    // Rules that are gone wait for no turn.
+    root(&lab, "nft flush ruleset");
+    watcher.until("reasserted");
+    assert_eq!(lab.boundary(&["verify"]).code(), 0);
+    root(&lab, "nft insert rule inet portcullis-lab output accept");
+    wait::until_true("control: again it cannot", || {
+        lab.boundary(&["verify"]).code() == 1
+    });
     std::fs::remove_file(&turn).unwrap();
     let told = watcher.until("reasserted");
     // Who did it is still known, and since when.
@@ -182,6 +196,106 @@ fn what_could_not_be_put_back_is_tried_again_without_being_asked() {
     assert!(told.text.contains("nft (pid "), "{told:?}");
     assert_eq!(lab.boundary(&["verify"]).code(), 0);
     watcher.until("recovered");
+}
+
+/// An `apply` that somebody stopped in the middle keeps the turn: what it may be about is left to it, rules that are gone
+/// are not.
+#[test]
+fn whoever_keeps_the_turn_does_not_keep_the_rules_away() {
+    for scope in ["agents", "guest"] {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let watcher = Patient::start(&lab);
+        let turn = nftables::lock::take(&lab.status()).unwrap();
+        for line in [
+            "nft delete table inet portcullis-lab",
+            "nft add table inet portcullis-lab '{ flags dormant; }'",
+        ] {
+            root(&lab, line);
+            let told = watcher.until("reasserted");
+            assert!(told.text.contains("nft (pid "), "{told:?}");
+            assert_eq!(lab.boundary(&["verify"]).code(), 0, "{scope}: {line}");
+        }
+        root(&lab, "nft insert rule inet portcullis-lab output accept");
+        assert_eq!(
+            lab.boundary(&["verify"]).code(),
+            1,
+            "control: that may be its doing"
+        );
+        drop(turn);
+        watcher.until("reasserted");
+        assert_eq!(lab.boundary(&["verify"]).code(), 0);
+    }
+}
+
+/// Somebody changes a table of his own without a pause, thousands of times a second: no two questions to the kernel are
+/// answered from one state of it.
+#[test]
+fn in_a_storm_of_others_changes_drift_is_put_back_all_the_same() {
+    for scope in ["agents", "guest"] {
+        let lab = Lab::new(scope);
+        lab.shut();
+        let watcher = Patient::start(&lab);
+        let rules = "add table inet storm\nadd set inet storm s { type mark; }";
+        let storm = format!(
+            "(printf '{rules}\\n'; echo ready >&2; \
+              while :; do printf 'add element inet storm s {{ 1 }}\\ndelete element inet storm s {{ 1 }}\\n'; done) | \
+             exec nft -i"
+        );
+        let words = [
+            "unshare",
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "sh",
+            "-c",
+            &storm,
+        ];
+        let words = words.map(str::to_owned);
+        let _storm = Running::start(lab.on_host(words), "ready");
+        wait::until_true("control: the storm blows", || {
+            lab.nft(&["list", "set", "inet", "storm", "s"]).code() == 0
+        });
+        for line in [
+            "nft delete table inet portcullis-lab",
+            "nft flush chain inet portcullis-lab output",
+            "nft insert rule inet portcullis-lab output accept",
+        ] {
+            root(&lab, line);
+            let told = watcher.until("reasserted");
+            assert_eq!(told.cause, Some("notice"), "{scope}: {line}: {told:?}");
+            lab.boundary(&["verify"]).ok();
+            let attempt = lab.attempt(AGENT, &["udp", PEER4, "443"]);
+            assert_eq!(attempt.outcome, "refused", "{scope}: {line}: {attempt:?}");
+        }
+    }
+}
+
+/// Nobody reads what the watcher says, and it says more than a pipe takes.
+#[test]
+fn a_log_that_nobody_reads_does_not_hold_the_watcher_up() {
+    let lab = Lab::new("agents");
+    lab.shut();
+    let mut watch = lab.boundary_program(&["watch"]).spawn();
+    let unread = watch.stderr.take().unwrap();
+    let room = fcntl(&unread, FcntlArg::F_SETPIPE_SZ(4096)).unwrap();
+    wait::until_true("it watches", || {
+        super::lab::status(&lab.status()).is_some_and(|status| !status.events.is_empty())
+    });
+    let mut said = 0;
+    while said < 2 * room {
+        root(&lab, "nft flush chain inet portcullis-lab output");
+        wait::until_true("the rules stand", || lab.boundary(&["verify"]).code() == 0);
+        wait::until_true("the event is noted", || {
+            let status = super::lab::status(&lab.status());
+            let last = status.and_then(|status| status.events.last().cloned());
+            last.is_some_and(|event| event.kind == "reasserted")
+        });
+        let status = super::lab::status(&lab.status()).unwrap();
+        said += i32::try_from(status.events.last().unwrap().text.len()).unwrap();
+    }
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }
 
 /// The kernel tells of any change in two messages or more, and whose it was in the last: who asks hears all of them, or

@@ -5,7 +5,7 @@ use tests::command::Program;
 use tests::netns::Netns;
 use tests::wait;
 
-use super::lab::{AGENT, HOST4, HOST6, Lab, PEER4, PEER6, Running, SUBORDINATE};
+use super::lab::{AGENT, GATE, HOST4, HOST6, Lab, PEER4, PEER6, Running, SUBORDINATE};
 
 const SCOPES: [&str; 2] = ["agents", "guest"];
 
@@ -110,6 +110,59 @@ fn a_listening_agent_is_not_a_channel() {
             };
             assert!(counted > 0, "{scope}: {}", lab.counters());
         }
+    }
+}
+
+/// Somebody's tracking helper (FTP here; SIP, IRC and TFTP are alike) reads in a flow of the gate's that the other side may dial a
+/// port, which is an agent's. That flow is related to the gate's and carries its mark.
+#[test]
+fn a_tracking_helper_opens_no_port_of_an_agents() {
+    const HELPER: &str = "table inet helped {
+        ct helper ftp { type \"ftp\" protocol tcp; }
+        counter related { }
+        counter arrived { }
+        chain assigned { type filter hook output priority -150; tcp dport 7 ct helper set \"ftp\"; }
+        chain before { type filter hook prerouting priority 0; tcp dport 8080 ct state related counter name related; }
+        chain after { type filter hook input priority 100; tcp dport 8080 counter name arrived; }
+    }";
+    let lab = Lab::new("guest");
+    let count = |name: &str| {
+        let words = ["-j", "list", "counter", "inet", "helped", name];
+        let listed: serde_json::Value = serde_json::from_str(&lab.nft(&words).ok().stdout).unwrap();
+        let counters = listed["nftables"].as_array().unwrap();
+        let packets = counters
+            .iter()
+            .find_map(|one| one["counter"]["packets"].as_u64());
+        packets.unwrap()
+    };
+    lab.host.nft(HELPER);
+    for (any, host, peer) in [("0.0.0.0", HOST4, PEER4), ("::", HOST6, PEER6)] {
+        let _agent = lab.start(AGENT, &["listen", any, "8080"], "listening");
+        let dialled = || {
+            let mut flow = lab.start(GATE, &["active", peer, "7", host, "8080"], "asked");
+            let related = count("related");
+            let told = lab.outside(&["tcp", host, "8080"]).run().stdout;
+            assert!(
+                count("related") > related,
+                "control: the helper opens it: {told}"
+            );
+            flow.say("end");
+            lab.settle();
+            told
+        };
+        lab.open();
+        let open = dialled();
+        assert!(open.contains("reached"), "control: {host}: {open}");
+        lab.shut();
+        let (arrived, inbound) = (count("arrived"), lab.total("inbound"));
+        let shut = dialled();
+        assert!(!shut.contains("reached"), "{host}: {shut}");
+        assert_eq!(
+            count("arrived"),
+            arrived,
+            "{host}: not even a packet comes in"
+        );
+        assert!(lab.total("inbound") > inbound, "{}", lab.counters());
     }
 }
 
