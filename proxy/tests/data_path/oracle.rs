@@ -297,8 +297,8 @@ fn asked() -> impl Strategy<Value = Asked> {
     prop_oneof![5 => plain, 1 => push]
 }
 
-/// The request, changed to what a table asks for; what is spoilt about it stays.
-fn aimed(table: &Table, asked: Asked) -> Asked {
+/// The request, changed to what a table asks for, or nearly so; what is spoilt about it stays.
+fn aimed(table: &Table, asked: Asked, nearly: Option<usize>) -> Asked {
     let path = match table.line.1 {
         "/v1/**" => "/v1/q",
         "/v1/*" => "/v1/z",
@@ -310,23 +310,45 @@ fn aimed(table: &Table, asked: Asked) -> Asked {
         path,
         ..asked
     };
-    let body = match &table.asks {
-        Ask::Query(value) => {
+    let body = match (&table.asks, nearly) {
+        (Ask::Query(value), _) => {
             return Asked {
-                query: Some(value),
+                query: Some(if nearly.is_some() { "3" } else { value }),
                 ..aimed
             };
         }
-        Ask::State(values) => Body::State(values[0]),
-        Ask::Form(value) => Body::Form(value),
-        Ask::Graphql(words) => Body::Graphql(words[0].0, vec![words[0].1.unwrap_or("viewer")]),
-        Ask::Model { starts, most, .. } => {
-            let name = if *starts == "small-" {
-                "small-2"
+        (Ask::State(values), None) => Body::State(values[0]),
+        (Ask::State(_), Some(_)) => Body::State("final"),
+        (Ask::Form(value), None) => Body::Form(value),
+        (Ask::Form(_), Some(_)) => Body::Form("final"),
+        (Ask::Graphql(words), None) => {
+            Body::Graphql(words[0].0, vec![words[0].1.unwrap_or("viewer")])
+        }
+        // Alone, as the first beside one that is listed, as the last, and of the other type.
+        (Ask::Graphql(words), Some(way)) => {
+            let (kind, listed) = (words[0].0, words[0].1.unwrap_or("viewer"));
+            let other = if kind == "query" { "mutation" } else { "query" };
+            match way % 4 {
+                0 => Body::Graphql(kind, vec!["deleteIt"]),
+                1 => Body::Graphql(kind, vec!["deleteIt", listed]),
+                2 => Body::Graphql(kind, vec![listed, "deleteIt"]),
+                _ => Body::Graphql(other, vec!["deleteIt"]),
+            }
+        }
+        (Ask::Model { starts, most, .. }, nearly) => {
+            let small = *starts == "small-";
+            let (right, wrong) = if small {
+                ("small-2", "large-1")
             } else {
-                "large-1"
+                ("large-1", "small-2")
             };
-            Body::Model(name, *most, false)
+            match nearly.map(|way| way % 4) {
+                None => Body::Model(right, *most, false),
+                Some(0) => Body::Model(wrong, *most, false),
+                Some(1) => Body::Model(right, most.map(|most| most + 1), false),
+                Some(2) => Body::Model(right, None, false),
+                Some(_) => Body::Model(right, *most, true),
+            }
         }
     };
     Asked {
@@ -490,11 +512,13 @@ async fn nothing_is_injected_without_an_allow_for_exactly_that_request() {
         for place in 0..REQUESTS {
             let mut asked = asked().new_tree(&mut runner).unwrap().current();
             let mut tables = rules.iter().flat_map(|rule| &rule.tables);
-            // Every second one is aimed at a condition, or hardly any would meet one.
+            // Every second one is aimed at a condition, or hardly any would come near one.
             if place % 2 == 1
                 && let Some(table) = tables.nth(place / 2 % rules.len())
             {
-                asked = aimed(table, asked);
+                // Half of these miss it by a little.
+                let way = usize::try_from(number).unwrap() + place / 4;
+                asked = aimed(table, asked, (place % 4 == 3).then_some(way));
             }
             let expected = fate(&rules, &asked);
             let marker = usize::try_from(number).unwrap() * REQUESTS + place;
