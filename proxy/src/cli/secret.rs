@@ -2,20 +2,23 @@
 //! from an argument, and are never shown.
 
 mod input;
+mod opened;
+mod reload;
 mod review;
 
-use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use zeroize::Zeroizing;
 
 use super::ConfigArg;
-use super::output::{Exit, fail, say, tell};
-use crate::config::{Config, CredentialConfig, SecretSource, StoreConfig};
+use super::output::{Exit, say, tell};
+use crate::config::SecretSource;
 use crate::credential::{Flaw, flaw_of, shape};
 use crate::harden;
 use crate::store::{EntryName, Form, ProofError, Store, StoreError, value};
+use opened::{Opened, become_owner, configured, open};
+use reload::{gate_of, take_up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -187,93 +190,6 @@ enum SecretError {
     Pointer(PathBuf, String),
 }
 
-/// The configuration and the store it names, opened as the store's owner.
-struct Opened {
-    config: Config,
-    store: Store,
-}
-
-fn configured(arg: &StoreArg) -> Result<(Config, StoreConfig), SecretError> {
-    let config = Config::load(&arg.config.config)?;
-    let store = config
-        .store
-        .clone()
-        .ok_or_else(|| SecretError::NoStore(config.path.clone()))?;
-    Ok((config, store))
-}
-
-/// As root, becomes the store's owner for good, so that what is written belongs to it and git runs
-/// as nobody mightier.
-fn become_owner(directory: &Path) -> Result<(), SecretError> {
-    use std::os::unix::fs::MetadataExt;
-    if !nix::unistd::Uid::effective().is_root() {
-        return Ok(());
-    }
-    let owner = std::fs::metadata(directory)
-        .map_err(SecretError::Owner)?
-        .uid();
-    if owner != 0 {
-        harden::drop_privileges(Some(&owner.to_string()))?;
-    }
-    Ok(())
-}
-
-fn open(arg: &StoreArg) -> Result<Opened, SecretError> {
-    let (config, store) = configured(arg)?;
-    become_owner(&store.directory)?;
-    let store = Store::open(&store.directory, &store.key)?;
-    Ok(Opened { config, store })
-}
-
-impl Opened {
-    /// The entry that `name` means, and the credential that uses it.
-    fn entry(&self, name: &str) -> Result<(EntryName, Option<&CredentialConfig>), SecretError> {
-        let named = self
-            .config
-            .credentials
-            .values()
-            .find(|credential| credential.name.as_str() == name);
-        if let Some(credential) = named {
-            return match &credential.source {
-                SecretSource::Entry(entry) => Ok((entry.clone(), Some(credential))),
-                SecretSource::File(_) | SecretSource::Descriptor(_) => Err(SecretError::Elsewhere(
-                    name.to_owned(),
-                    credential.source.to_string(),
-                )),
-            };
-        }
-        let entry = EntryName::parse(name)
-            .map_err(|problem| SecretError::Name(name.to_owned(), problem))?;
-        let user = self.user(&entry);
-        Ok((entry, user))
-    }
-
-    fn user(&self, entry: &EntryName) -> Option<&CredentialConfig> {
-        self.config.credentials.values().find(
-            |credential| matches!(&credential.source, SecretSource::Entry(used) if used == entry),
-        )
-    }
-
-    fn whole(&self, entry: &EntryName) -> bool {
-        self.user(entry)
-            .is_some_and(|credential| credential.kind.is_whole())
-    }
-
-    /// Whether `text` would do as the value of `entry`.
-    fn judge(&self, entry: &EntryName, text: &[u8]) -> Result<(), SecretError> {
-        let found = value(text, self.whole(entry)).map_err(|problem| StoreError::Void {
-            name: entry.clone(),
-            problem,
-        })?;
-        if let Some(credential) = self.user(entry)
-            && let Some(flaw) = flaw_of(&credential.kind, &found.0)
-        {
-            return Err(SecretError::Flaw(entry.clone(), flaw));
-        }
-        Ok(())
-    }
-}
-
 fn list(arg: &StoreArg) -> Result<Exit, SecretError> {
     let opened = open(arg)?;
     for entry in opened.store.list()? {
@@ -338,78 +254,6 @@ fn put(args: &PutArgs, rotate: bool) -> Result<Exit, SecretError> {
         return Ok(take_up(gate));
     }
     Ok(Exit::Yes)
-}
-
-/// A connection to the running gate, made as whoever called: as the store's owner it might not be
-/// let in.
-fn gate_of(arg: &StoreArg) -> Option<UnixStream> {
-    let config = Config::load(&arg.config.config).ok()?;
-    UnixStream::connect(&config.control.socket).ok()
-}
-
-/// What a reload that succeeded means for a new value.
-fn taken_up(report: &[u8]) -> String {
-    let report: serde_json::Value = serde_json::from_slice(report).unwrap_or_default();
-    if report["sealed"] == true {
-        return "the gate holds no credential while the boundary is not proven; it reads this one when it is"
-            .to_owned();
-    }
-    let waiting = report["waiting_credentials"].as_array();
-    let waiting: Vec<&str> = waiting
-        .into_iter()
-        .flatten()
-        .filter_map(serde_json::Value::as_str)
-        .collect();
-    match waiting.as_slice() {
-        [] => "the gate uses it from now on".to_owned(),
-        names => format!(
-            "the gate uses it from now on, except where a new value must pass its canary first: {} \
-             (`portcullis-proxy status` shows when it has)",
-            names.join(", ")
-        ),
-    }
-}
-
-/// Has the running gate read its credentials again.
-fn take_up(gate: Option<UnixStream>) -> Exit {
-    const LATER: &str =
-        "note: the gate was not told; a running one takes it up by itself in a few seconds";
-    let Some(gate) = gate else {
-        tell(LATER);
-        return Exit::Yes;
-    };
-    let runtime = match tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-    {
-        Ok(runtime) => runtime,
-        Err(problem) => return fail(&problem),
-    };
-    let asked = runtime.block_on(crate::control::client::ask_on(
-        gate,
-        http::Method::POST,
-        "/v1/reload",
-        Vec::new(),
-    ));
-    match asked {
-        Ok((code, body)) if code.is_success() => {
-            say(&taken_up(&body));
-            Exit::Yes
-        }
-        Ok((http::StatusCode::UNPROCESSABLE_ENTITY, body)) => {
-            let report: serde_json::Value = serde_json::from_slice(&body).unwrap_or_default();
-            tell(
-                report["error"]
-                    .as_str()
-                    .unwrap_or("the reload is incomplete"),
-            );
-            Exit::No
-        }
-        Ok(_) | Err(_) => {
-            tell(LATER);
-            Exit::Yes
-        }
-    }
 }
 
 fn import(
@@ -533,20 +377,4 @@ fn restore(arg: &StoreArg, name: &str, version: Option<&str>) -> Result<Exit, Se
         return Ok(take_up(gate));
     }
     Ok(Exit::Yes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_a_reload_means_for_a_new_value_is_told_as_it_is() {
-        let told = |report: &str| taken_up(report.as_bytes());
-        let plain = told(r#"{"waiting_credentials":[],"sealed":false}"#);
-        assert_eq!(plain, "the gate uses it from now on");
-        let waits = told(r#"{"waiting_credentials":["api"],"sealed":false}"#);
-        assert!(waits.contains("pass its canary first: api"), "{waits}");
-        let sealed = told(r#"{"waiting_credentials":[],"sealed":true}"#);
-        assert!(sealed.contains("holds no credential"), "{sealed}");
-    }
 }
