@@ -1,6 +1,9 @@
 //! What a request to a model may cost before anybody knows: its model's price, its wall time, and the ways
 //! in which nothing can be counted.
 
+use policy::grant::{Grant, RunId};
+use proxy::entrance::client::Client;
+
 use super::code;
 use super::models::{Answer, End, Model, ask, ended, openai, post};
 use super::stand::ask as asked;
@@ -93,4 +96,62 @@ async fn wall_time_is_held_to_while_an_answer_streams() {
         told.contains(" s of 1 s") || told.contains("of 1 s"),
         "{told}"
     );
+}
+
+/// Run, ticket, agent, project and company of somebody who asks.
+type Who = [&'static str; 5];
+
+async fn get_as(stand: &super::Stand, [run, ticket, agent, project, company]: Who) -> String {
+    let run = RunId::parse(run).unwrap();
+    let grant = Grant::new(company, agent, Some(ticket), run, "default").unwrap();
+    let client = Client::of_uid(grant.in_project(Some(project)).unwrap(), 1500);
+    let port = format!("{}:443", super::HOST);
+    let stream = super::connect(stand.open_as(client), &port).await;
+    let mut tls = stand.tls(stream, super::HOST).await.unwrap();
+    asked(&mut tls, &super::stand::get(super::HOST, "/v1/x")).await
+}
+
+#[tokio::test]
+async fn what_is_shared_is_counted_together_and_what_is_not_is_not() {
+    let upstream = super::Upstream::start(super::HOST).await;
+    let first: Who = ["r-1", "T-1", "ann", "web", "acme"];
+    // By scope: somebody else who shares it with the first, and who shares all but that.
+    let cases: [(&str, Who, Who); 5] = [
+        (
+            "run",
+            ["r-1", "T-2", "ben", "app", "acme"],
+            ["r-2", "T-1", "ann", "web", "acme"],
+        ),
+        (
+            "ticket",
+            ["r-2", "T-1", "ben", "app", "acme"],
+            ["r-1", "T-2", "ann", "web", "acme"],
+        ),
+        (
+            "agent",
+            ["r-2", "T-2", "ann", "app", "acme"],
+            ["r-1", "T-1", "ben", "web", "acme"],
+        ),
+        (
+            "project",
+            ["r-2", "T-2", "ben", "web", "acme"],
+            ["r-1", "T-1", "ann", "app", "acme"],
+        ),
+        (
+            "company",
+            ["r-2", "T-2", "ben", "app", "acme"],
+            ["r-2", "T-1", "ann", "web", "evil"],
+        ),
+    ];
+    for (scope, shares, other) in cases {
+        let lines = format!("[allowance]\n[[allowance.limit]]\nper = \"{scope}\"\nrequests = 1\n");
+        let stand = super::Stand::with_limits(&upstream, &super::usual(&upstream), &lines);
+        let told = get_as(&stand, first).await;
+        assert!(told.starts_with("HTTP/1.1 200"), "{scope}: {told}");
+        let told = get_as(&stand, shares).await;
+        assert_eq!(code(&told), "allowance_spent", "{scope}: {told}");
+        assert!(told.contains("1 requests of 1 requests"), "{scope}: {told}");
+        let told = get_as(&stand, other).await;
+        assert!(told.starts_with("HTTP/1.1 200"), "{scope}: {told}");
+    }
 }
