@@ -12,9 +12,11 @@ use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use nix::unistd::geteuid;
 
-use crate::instance::Instance;
+use crate::guest::command::GuestCommand;
+use crate::instance::{Instance, Scope};
 use crate::layout::Layout;
-use crate::{dispatch, doctor, down, output, prove, service, status, supervise, up};
+use crate::step::Mode;
+use crate::{dispatch, doctor, down, guest, output, prove, service, status, supervise, up};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -23,6 +25,7 @@ Examples:
   portcullis status --json                             what runs, for a script
   portcullis doctor                                    what is wrong, and the command that repairs it
   portcullis prove                                     try everything that must fail
+  portcullis guest create agents --image images:debian/12   an agent machine of its own: docs/guest.md
   portcullis exec --policy FILE -- git push            one command behind the gate
   portcullis ticket timeline T-1                       everything that happened for a ticket
   portcullis down --purge                              remove all of it";
@@ -48,6 +51,8 @@ enum Command {
     Down(DownArgs),
     /// Try everything that must fail, and say whether the boundary holds
     Prove(prove::command::ProveArgs),
+    /// Guests: make, provision, remake, remove, list, enter
+    Guest(guest::command::GuestArgs),
     /// Keep one service running where systemd is not process 1 (used by `up`)
     Supervise(SuperviseArgs),
     /// Print the manual page
@@ -89,6 +94,9 @@ struct UpArgs {
     /// Leave out the gate test at the end
     #[arg(long)]
     no_gate_test: bool,
+    /// Whom the boundary shuts in: the agents' accounts, or everything but the gate [default: agents]
+    #[arg(long, value_name = "SCOPE")]
+    scope: Option<Scope>,
     /// Where the built binaries are [default: beside this program]
     #[arg(long, value_name = "DIR")]
     binaries: Option<PathBuf>,
@@ -227,8 +235,11 @@ fn execute(command: Command) -> Outcome {
                 token_file: arguments.github_token_file,
                 gate_test: !arguments.no_gate_test,
                 binaries: arguments.binaries,
+                scope: arguments.scope,
+                mode: Mode::Apply { until: None },
             })
         }
+        Command::Guest(arguments) => steer(arguments.command),
         Command::Status(arguments) => {
             let instance = arguments.place.open()?;
             let report = status::Report::gather(&instance);
@@ -280,6 +291,30 @@ fn execute(command: Command) -> Outcome {
         }
         Command::Sibling(typed) => Err(sibling(&typed).into()),
     }
+}
+
+/// A guest from outside, or, without a name, the steps on this machine.
+fn steer(command: GuestCommand) -> Outcome {
+    let steps = match command {
+        GuestCommand::Provision(arguments) if arguments.name.is_none() => arguments.steps,
+        command => return Ok(guest::command::execute(command)?),
+    };
+    need_root("guest provision")?;
+    let mode = match steps.until {
+        _ if steps.plan => Mode::Plan,
+        _ if steps.verify => Mode::Verify,
+        until => Mode::Apply { until },
+    };
+    up::up(&up::Wanted {
+        prefix: default_prefix(),
+        name: None,
+        repo: None,
+        token_file: None,
+        gate_test: false,
+        binaries: steps.binaries,
+        scope: Some(Scope::Guest),
+        mode,
+    })
 }
 
 fn examine(arguments: &DoctorArgs) -> Result<ExitCode, Box<dyn std::error::Error>> {
@@ -358,6 +393,7 @@ mod tests {
             "doctor",
             "down",
             "prove",
+            "guest",
             "supervise",
             "man",
             "completions",

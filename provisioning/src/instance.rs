@@ -43,6 +43,32 @@ pub enum InstanceError {
     NotHere(PathBuf),
 }
 
+/// Whom the boundary of an instance shuts in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Scope {
+    /// The accounts of agents, and every id they own.
+    #[default]
+    Agents,
+    /// Everything but the gate: the machine exists for agents alone.
+    Guest,
+}
+
+impl Scope {
+    /// As it is written.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Agents => "agents",
+            Self::Guest => "guest",
+        }
+    }
+
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
 /// What `up` decided for this instance; rewritten only when a person asks for something else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -56,6 +82,9 @@ pub struct Record {
     pub stand_in_port: Option<u16>,
     /// The loopback port reserved for the gate's TCP entrance, which the boundary guards.
     pub gate_port: u16,
+    /// Whom the boundary shuts in.
+    #[serde(default, skip_serializing_if = "Scope::is_default")]
+    pub scope: Scope,
 }
 
 /// Places and decisions together.

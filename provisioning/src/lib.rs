@@ -16,6 +16,7 @@ pub mod doctor;
 pub mod down;
 pub mod file;
 pub mod gate_test;
+pub mod guest;
 pub mod instance;
 pub mod layout;
 pub mod manifest;

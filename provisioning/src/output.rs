@@ -29,6 +29,11 @@ pub fn data(text: &str) {
     }
 }
 
+/// Data as it is, without a line end of ours.
+pub fn data_part(text: &str) {
+    let _ = std::io::stdout().lock().write_all(text.as_bytes());
+}
+
 /// An error with its causes, one line each; hints stay on lines of their own.
 pub fn error(error: &dyn Error) {
     say(&format!("portcullis: {}", chain(error)));

@@ -56,6 +56,28 @@ impl State {
     }
 }
 
+/// What is done with the steps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Mode {
+    /// Say what would be done.
+    Plan,
+    /// Do what is missing, as far as the step of that name.
+    Apply { until: Option<String> },
+    /// Prove each.
+    Verify,
+}
+
+impl Mode {
+    /// The name of the last step that is taken, when not all are.
+    #[must_use]
+    pub fn until(&self) -> Option<&str> {
+        match self {
+            Self::Apply { until } => until.as_deref(),
+            Self::Plan | Self::Verify => None,
+        }
+    }
+}
+
 /// Why a step could not be taken.
 #[derive(Debug, Error)]
 pub enum StepError {
@@ -120,6 +142,76 @@ pub struct Failure {
     name: String,
     why: String,
     repair: String,
+}
+
+/// The steps as far as the one of that name, or all.
+///
+/// # Errors
+/// When there is none of that name; it is told which there are.
+pub fn up_to<'s>(
+    steps: &'s [Box<dyn Step>],
+    until: Option<&str>,
+) -> Result<&'s [Box<dyn Step>], StepError> {
+    let Some(until) = until else {
+        return Ok(steps);
+    };
+    let names = || steps.iter().map(|step| step.name());
+    match names().position(|name| name == until) {
+        Some(last) => Ok(&steps[..=last]),
+        None => {
+            let names: Vec<String> = names().collect();
+            Err(StepError::Said(format!(
+                "there is no step {until:?}\n  hint: the steps are {}",
+                names.join(", ")
+            )))
+        }
+    }
+}
+
+/// Says what each step would do, and changes nothing. True when none would do anything.
+pub fn plan(steps: &[Box<dyn Step>], site: &Site) -> bool {
+    let mut right = 0;
+    for step in steps {
+        let said = match step.check(site) {
+            Ok(State::Right(_)) => {
+                right += 1;
+                "right".to_owned()
+            }
+            Ok(State::Needs(why)) => format!("to do: {why}"),
+            // What it looks at is made by a step before it.
+            Err(problem) => format!("to be seen: {}", output::chain(&problem)),
+        };
+        output::say(&format!("{}: {said}", step.name()));
+    }
+    let to_do = steps.len() - right;
+    output::say(&format!(
+        "{to_do} of {} steps have something to do",
+        steps.len()
+    ));
+    to_do == 0
+}
+
+/// Proves each step, and changes nothing. True when all hold.
+pub fn verify(steps: &[Box<dyn Step>], site: &Site) -> bool {
+    let mut held = 0;
+    for step in steps {
+        match step.verify(site) {
+            Ok(()) => {
+                held += 1;
+                output::say(&format!("{}: holds", step.name()));
+            }
+            Err(problem) => {
+                output::say(&format!(
+                    "{}: DOES NOT HOLD: {}",
+                    step.name(),
+                    output::chain(&problem)
+                ));
+                output::say(&format!("  repair: {}", step.repair(site)));
+            }
+        }
+    }
+    output::say(&format!("{held} of {} steps hold", steps.len()));
+    held == steps.len()
 }
 
 /// Carries out the steps in order and returns how many changed something.

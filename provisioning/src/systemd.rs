@@ -232,6 +232,7 @@ mod tests {
             repo: "a/b".into(),
             stand_in_port,
             gate_port: 3128,
+            scope: crate::instance::Scope::Agents,
         };
         Instance {
             layout: Layout::new(Path::new("/srv"), "ptx").unwrap(),

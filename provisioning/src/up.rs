@@ -8,11 +8,11 @@ use thiserror::Error;
 
 use crate::control;
 use crate::gate_test::{self, GateTestError};
-use crate::instance::{DEFAULT_NAME, Instance, InstanceError, Record, STAND_IN_REPO};
+use crate::instance::{DEFAULT_NAME, Instance, InstanceError, Record, STAND_IN_REPO, Scope};
 use crate::layout::Layout;
 use crate::output;
 use crate::site::Site;
-use crate::step::{self, Failure, Step, StepError, binaries};
+use crate::step::{self, Failure, Mode, Step, StepError, binaries};
 
 /// The gate's port where nothing else has it.
 const GATE_PORT: u16 = 3128;
@@ -27,6 +27,9 @@ pub struct Wanted {
     pub token_file: Option<PathBuf>,
     pub gate_test: bool,
     pub binaries: Option<PathBuf>,
+    /// Another scope than the instance has.
+    pub scope: Option<Scope>,
+    pub mode: Mode,
 }
 
 #[derive(Debug, Error)]
@@ -78,22 +81,32 @@ fn carry_out(wanted: &Wanted) -> Result<bool, UpError> {
         },
         site.instance.upstream_host()
     ));
+    let steps = steps(&site);
+    match &wanted.mode {
+        Mode::Plan => return Ok(step::plan(&steps, &site)),
+        Mode::Verify => return Ok(step::verify(&steps, &site)),
+        Mode::Apply { .. } => {}
+    }
     if !site.instance.has_stand_in() && control::stop(&site.instance, site.systemd, "stand-in")? {
         output::say("stopped the stand-in, whose place github.com takes");
     }
-    let steps = steps(&site);
-    let changed = step::carry_out(&steps, &site)?;
+    let taken = step::up_to(&steps, wanted.mode.until())?;
+    let changed = step::carry_out(taken, &site)?;
     let seconds = began.elapsed().as_secs_f32();
     output::say(&match changed {
         0 => format!(
-            "All {} steps were right already; nothing was changed ({seconds:.1} s)",
-            steps.len()
+            "0 changed: all {} steps were right already; nothing was changed ({seconds:.1} s)",
+            taken.len()
         ),
         _ => format!(
-            "{changed} of {} steps changed something ({seconds:.1} s)",
-            steps.len()
+            "{changed} changed of {} steps ({seconds:.1} s)",
+            taken.len()
         ),
     });
+    if taken.len() < steps.len() {
+        output::say("stopped where --until says; the next run goes on from there");
+        return Ok(true);
+    }
     if !wanted.gate_test {
         return Ok(true);
     }
@@ -153,7 +166,11 @@ fn site(wanted: &Wanted) -> Result<Site, UpError> {
         .or_else(|| found.as_ref().map(|found| found.record.name.clone()))
         .unwrap_or_else(|| DEFAULT_NAME.to_owned());
     let layout = Layout::new(&wanted.prefix, &name).map_err(InstanceError::from)?;
-    let record = record(wanted, found.map(|found| found.record), &layout)?;
+    let before = found.map(|found| found.record);
+    let mut record = record(wanted, before, &layout)?;
+    if let Some(scope) = wanted.scope {
+        record.scope = scope;
+    }
     let instance = Instance { layout, record };
     Ok(Site {
         binaries: find_binaries(wanted, &instance)?,
@@ -173,6 +190,7 @@ fn record(wanted: &Wanted, before: Option<Record>, layout: &Layout) -> Result<Re
                 repo: STAND_IN_REPO.to_owned(),
                 stand_in_port: Some(free_port(&[])?),
                 gate_port: gate_port(layout)?,
+                scope: Scope::default(),
             }),
         };
     };
@@ -196,6 +214,9 @@ fn record(wanted: &Wanted, before: Option<Record>, layout: &Layout) -> Result<Re
         return Err(UpError::NoToken(repo.clone()));
     }
     Ok(Record {
+        scope: before
+            .as_ref()
+            .map_or_else(Scope::default, |before| before.scope),
         name: layout.name().to_owned(),
         repo: repo.clone(),
         stand_in_port: None,

@@ -18,6 +18,7 @@ mod destinations;
 mod doctor;
 mod exec;
 mod framing;
+mod guest;
 mod harness;
 mod heartbeat;
 mod held;

@@ -15,6 +15,7 @@ pub mod engine;
 pub mod gate;
 pub mod host;
 pub mod instance;
+pub mod lxd;
 pub mod machine;
 pub mod matrix;
 pub mod names;

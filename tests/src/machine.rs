@@ -299,7 +299,7 @@ fn forwards(number: u16) -> String {
 
 /// Where the machine's own files are kept between runs: beside what cargo keeps. A release other than the usual one, which
 /// `BOOT_SUITE` names for `tests/boot`, has a place of its own.
-fn kept() -> PathBuf {
+pub(crate) fn kept() -> PathBuf {
     let profile = crate::binaries::directory();
     let target = profile.parent().expect("a profile lies in a target folder");
     let suite = std::env::var("BOOT_SUITE").unwrap_or_default();
@@ -310,6 +310,6 @@ fn kept() -> PathBuf {
 }
 
 /// A program of this repository's own scripts.
-fn script(name: &str) -> Program {
+pub(crate) fn script(name: &str) -> Program {
     Program::new(crate::binaries::repository().join("tests").join(name))
 }

@@ -12,6 +12,7 @@ fn report(checks: Vec<Finding>) -> Report {
             repo: "acme/web".to_owned(),
             stand_in_port: None,
             gate_port: 3128,
+            scope: crate::instance::Scope::Agents,
         },
     };
     Report::of(

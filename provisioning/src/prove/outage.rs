@@ -374,6 +374,7 @@ mod tests {
                 repo: "a/b".into(),
                 stand_in_port: None,
                 gate_port: 3128,
+                scope: crate::instance::Scope::Agents,
             },
         };
         // Nothing runs, so nothing is left either.

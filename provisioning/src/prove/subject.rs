@@ -137,9 +137,8 @@ impl Subject {
         let shut = |uid: u32| {
             uid == gate || uid == agent || ranges.iter().any(|range| range.contains(uid))
         };
-        let stranger = (2_000_000_000..)
-            .find(|uid| !shut(*uid))
-            .unwrap_or(2_000_000_000);
+        let map = std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+        let stranger = stranger(&map, shut);
         Ok(Self {
             scope: match config.scope {
                 Scope::Agents => OnlyIn::Agents,
@@ -243,6 +242,37 @@ fn accounts_of_this_machine() -> Vec<u32> {
         .lines()
         .filter_map(|line| line.split(':').nth(2)?.parse().ok());
     uids.collect()
+}
+
+/// A uid of nobody's whom nothing shuts in. A guest has only the ids of its own map, and the last of them is seldom taken.
+fn stranger(map: &str, shut: impl Fn(u32) -> bool) -> u32 {
+    const USUAL: u32 = 2_000_000_000;
+    let ranges: Vec<(u64, u64)> = map
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            let first: u64 = words.next()?.parse().ok()?;
+            let count: u64 = words.nth(1)?.parse().ok()?;
+            Some((first, first + count))
+        })
+        .collect();
+    let mapped = |uid: u32| {
+        let uid = u64::from(uid);
+        ranges
+            .iter()
+            .any(|(first, end)| (*first..*end).contains(&uid))
+    };
+    if ranges.is_empty() || mapped(USUAL) {
+        return (USUAL..).find(|uid| !shut(*uid)).unwrap_or(USUAL);
+    }
+    let last = ranges.iter().map(|(_, end)| end.saturating_sub(1)).max();
+    let last = last
+        .and_then(|last| u32::try_from(last).ok())
+        .unwrap_or(USUAL);
+    (1..=last)
+        .rev()
+        .find(|uid| mapped(*uid) && !shut(*uid))
+        .unwrap_or(USUAL)
 }
 
 #[cfg(test)]

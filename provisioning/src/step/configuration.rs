@@ -47,7 +47,7 @@ pub fn boundary(instance: &Instance) -> String {
         "# Who may reach the network. `portcullis boundary verify` compares this with the kernel's rules.\n\
          # scope \"agents\" shuts in the accounts below and every subordinate id they own; \"guest\" shuts in\n\
          # everything but the gate and belongs on a machine that exists only for agents.\n\
-         scope = \"agents\"\n\
+         scope = \"{scope}\"\n\
          table = \"{name}\"\n\
          gate_port = {port}\n\
          proxy = \"{proxy}\"\n\
@@ -73,6 +73,7 @@ pub fn boundary(instance: &Instance) -> String {
          #   reason = \"package downloads while provisioning\"\n\
          #   expires = \"2027-01-01T00:00:00Z\"\n\
          # Scope \"guest\" knows [guest.dhcp], [guest.resolver] and [[guest.administration]] as well.\n",
+        scope = instance.record.scope.as_str(),
         name = layout.name(),
         port = instance.record.gate_port,
         redirect = beside(instance.record.gate_port, 1),
@@ -241,6 +242,7 @@ mod tests {
             repo: "a/b".into(),
             stand_in_port: None,
             gate_port: 3128,
+            scope: crate::instance::Scope::Agents,
         };
         let layout = Layout::new(Path::new("/srv"), "ptx").unwrap();
         let text = boundary(&Instance { layout, record });

@@ -19,6 +19,8 @@ const SETTINGS: &str = "/etc/sysctl.d";
 const LIVE: &str = "/proc/sys/net/ipv4/ping_group_range";
 /// From group 1 to group 0: none.
 const CLOSED: &str = "1 0";
+/// What the kernel shows for a group that this user namespace does not have.
+const NO_GROUP: &str = "65534";
 const MADE_DIRECTORY: &str = "made the directory";
 
 /// The file for the next boots, and the value of now.
@@ -45,7 +47,24 @@ fn before_path(instance: &Instance) -> PathBuf {
 }
 
 /// `first last`, numbers of groups; closed when there is none between.
+///
+/// The kernel keeps a closed range as groups 1 and 0 of the first user namespace, and shows both to a guest as groups it
+/// does not have. A range that a guest opened has groups of the guest's, which it would show.
 fn is_closed(value: &str) -> bool {
+    is_closed_in(value, is_guest())
+}
+
+/// Whether this is a user namespace with groups of its own.
+fn is_guest() -> bool {
+    let map = fs::read_to_string("/proc/self/gid_map").unwrap_or_default();
+    let mut words = map.split_whitespace();
+    (words.next(), words.next()) != (Some("0"), Some("0"))
+}
+
+fn is_closed_in(value: &str, guest: bool) -> bool {
+    if guest && value.split_whitespace().eq([NO_GROUP, NO_GROUP]) {
+        return true;
+    }
     let mut numbers = value.split_whitespace().map(str::parse::<i64>);
     matches!((numbers.next(), numbers.next()), (Some(Ok(first)), Some(Ok(last))) if first > last)
 }
@@ -179,6 +198,10 @@ mod tests {
         for open in ["0 2147483647", "0\t0\n", "1500 1500", "", "x 0", "1"] {
             assert!(!is_closed(open), "{open:?}");
         }
+        // A guest sees two groups it does not have; elsewhere that is a range with a group in it.
+        assert!(is_closed_in("65534\t65534\n", true));
+        assert!(!is_closed_in("65534\t65534\n", false));
+        assert!(!is_closed_in("0\t65534\n", true) && is_closed_in("1\t0\n", true));
         assert!(text().contains(&format!("\nnet.ipv4.ping_group_range = {CLOSED}\n")));
     }
 

@@ -40,6 +40,7 @@ fn site() -> Site {
         repo: "a/b".into(),
         stand_in_port: None,
         gate_port: 3128,
+        scope: crate::instance::Scope::Agents,
     };
     let layout = Layout::new(Path::new("/nonexistent"), "t").unwrap();
     Site {

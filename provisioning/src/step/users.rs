@@ -1,5 +1,7 @@
 //! System accounts that own nothing but their own part, cannot log in and have no home.
 
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -36,14 +38,59 @@ impl Users {
     }
 }
 
-/// Makes one account. Somebody else may be adding users at this moment; their lock is waited for.
-fn create(name: &str) -> Result<(), ProcessError> {
+/// The ids that what an account kept belongs to: a guest that is made anew finds its data under them.
+fn kept(site: &Site, name: &str) -> Option<(u32, u32)> {
+    let layout = &site.instance.layout;
+    let places = [
+        (layout.user("proxy"), layout.proxy_state()),
+        (layout.user("orchestrator"), layout.orchestrator_state()),
+        (layout.user("standin"), layout.stand_in()),
+    ];
+    let (_, place) = places.into_iter().find(|(owner, _)| owner == name)?;
+    let found = fs::symlink_metadata(place).ok()?;
+    (found.is_dir() && found.uid() != 0 && found.gid() != 0).then(|| (found.uid(), found.gid()))
+}
+
+/// Why an account cannot have the ids of what it kept.
+fn in_the_way(name: &str, ids: (u32, u32)) -> Option<StepError> {
+    let user = User::from_uid(ids.0.into()).ok().flatten();
+    let group = Group::from_gid(ids.1.into()).ok().flatten();
+    let other = user
+        .map(|user| user.name)
+        .or_else(|| group.map(|group| group.name))
+        .filter(|other| other != name)?;
+    Some(StepError::Said(format!(
+        "what {name} kept belongs to {}:{}, and that is {other} here\n  hint: give {other} other ids (usermod --uid, groupmod --gid), or hand the data to others by chown",
+        ids.0, ids.1
+    )))
+}
+
+/// Makes one account, with the ids it had if it had some.
+fn create(name: &str, ids: Option<(u32, u32)>) -> Result<(), ProcessError> {
+    let Some((uid, gid)) = ids else {
+        return add(&["--user-group"], name);
+    };
+    if Group::from_name(name).ok().flatten().is_none() {
+        Call::new("/usr/sbin/groupadd")
+            .args(["--system", "--gid", &gid.to_string()])
+            .arg(name)
+            .run()?;
+    }
+    add(
+        &["--uid", &uid.to_string(), "--gid", &gid.to_string()],
+        name,
+    )
+}
+
+/// Somebody else may be adding users at this moment; their lock is waited for.
+fn add(ids: &[&str], name: &str) -> Result<(), ProcessError> {
     let deadline = Instant::now() + LOCK_PATIENCE;
     loop {
         // Without --system useradd would also hand out subordinate ids, by which an agent becomes a uid that the
         // boundary does not name.
         let outcome = Call::new("/usr/sbin/useradd")
-            .args(["--system", "--user-group", "--no-create-home"])
+            .args(["--system", "--no-create-home"])
+            .args(ids.iter().copied())
             .args(["--home-dir", "/nonexistent", "--shell", "/usr/sbin/nologin"])
             .args(["--comment", "Portcullis"])
             .arg(name)
@@ -79,7 +126,11 @@ impl Step for Users {
                 continue;
             }
             doing(&format!("create the system user {name} ({purpose})"));
-            create(&name)?;
+            let ids = kept(site, &name);
+            if let Some(problem) = ids.and_then(|ids| in_the_way(&name, ids)) {
+                return Err(problem);
+            }
+            create(&name, ids)?;
         }
         Ok(())
     }
