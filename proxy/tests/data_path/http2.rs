@@ -185,7 +185,7 @@ async fn every_request_of_a_connection_agrees_with_its_tunnel() {
 }
 
 /// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap().to_be_bytes();
     let mut bytes = length[1..].to_vec();
     bytes.extend([kind, flags]);
@@ -218,7 +218,16 @@ const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Sends frames on a new connection; what comes back until a frame of `kind` does, or the end. The
 /// answer is the kinds and payloads.
-async fn frames(stand: &Stand, send: &[Vec<u8>], kind: u8) -> Vec<(u8, Vec<u8>)> {
+pub(super) async fn frames(stand: &Stand, send: &[Vec<u8>], kind: u8) -> Vec<(u8, Vec<u8>)> {
+    frames_until(stand, send, |one| one == kind).await
+}
+
+/// The same until a frame of a kind that is `last`.
+pub(super) async fn frames_until(
+    stand: &Stand,
+    send: &[Vec<u8>],
+    last: impl Fn(u8) -> bool,
+) -> Vec<(u8, Vec<u8>)> {
     let mut tls = stand.tunnel_offering(1500, HOST, NEW).await.unwrap();
     let mut bytes = PREFACE.to_vec();
     bytes.extend(send.concat());
@@ -239,7 +248,7 @@ async fn frames(stand: &Stand, send: &[Vec<u8>], kind: u8) -> Vec<(u8, Vec<u8>)>
                 return got;
             }
             got.push((head[3], payload));
-            if head[3] == kind {
+            if last(head[3]) {
                 return got;
             }
         }
@@ -249,9 +258,9 @@ async fn frames(stand: &Stand, send: &[Vec<u8>], kind: u8) -> Vec<(u8, Vec<u8>)>
         .expect("the gate answers or closes")
 }
 
-const HEADERS: u8 = 1;
-const RST_STREAM: u8 = 3;
-const GOAWAY: u8 = 7;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const GOAWAY: u8 = 7;
 
 /// Attack: FRM-21
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! Interim answers of an upstream: a few are dropped and the final one arrives whole, in any pairing; a
-//! flood ends the exchange, also over several streams in turn. And what the gate puts into a head of
+//! Interim answers of an upstream: the final one arrives whole behind a few, in any pairing; over HTTP/2 they are
+//! dropped; a flood ends the exchange, also over several streams in turn. And what the gate puts into a head of
 //! HTTP/2 is seen here as it is on the wire.
 
 use std::sync::{Arc, Mutex};
@@ -160,7 +160,7 @@ async fn a_flood_of_interim_answers_over_streams_in_turn_ends_and_a_few_are_drop
 }
 
 #[tokio::test]
-async fn interim_answers_are_dropped_and_the_final_one_is_whole_in_any_pairing() {
+async fn the_final_answer_is_whole_behind_interim_ones_in_any_pairing() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nfinal";
     let processing = "HTTP/1.1 102 Processing\r\n\r\n";

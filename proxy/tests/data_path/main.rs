@@ -36,6 +36,7 @@ mod priced;
 mod ranges;
 mod reflected;
 mod refused;
+mod spellings;
 mod stand;
 mod streams;
 mod tls;

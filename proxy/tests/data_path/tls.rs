@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use super::stand::{Stand, ask, connect, get, until};
 use super::{HOST, usual_stand};
 
-const HANDSHAKE: u8 = 22;
+pub(super) const HANDSHAKE: u8 = 22;
 const ALERT: u8 = 21;
 
 /// A hello of TLS 1.2 and 1.3 with these server names as they stand, and these protocols.
@@ -17,6 +17,8 @@ pub(super) struct Hello<'a> {
     pub(super) padding: usize,
     /// The newest version offered: 2 is TLS 1.1, 3 is 1.2, 4 is 1.3.
     pub(super) newest: u8,
+    /// Extensions more, as they stand.
+    pub(super) more: Vec<u8>,
 }
 
 impl Default for Hello<'_> {
@@ -26,6 +28,7 @@ impl Default for Hello<'_> {
             alpn: &[],
             padding: 0,
             newest: 4,
+            more: Vec::new(),
         }
     }
 }
@@ -35,7 +38,7 @@ fn sized(bytes: &[u8]) -> Vec<u8> {
     [&length, bytes].concat()
 }
 
-fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
+pub(super) fn extension(kind: u16, content: &[u8]) -> Vec<u8> {
     [&kind.to_be_bytes(), sized(content).as_slice()].concat()
 }
 
@@ -53,6 +56,7 @@ impl Hello<'_> {
                 .collect();
             extensions.extend(extension(0, &sized(&list)));
         }
+        extensions.extend(&self.more);
         extensions.extend(extension(10, &sized(&[0, 29, 0, 23])));
         extensions.extend(extension(11, &[1, 0]));
         extensions.extend(extension(13, &sized(&[4, 3, 8, 4, 5, 3])));
