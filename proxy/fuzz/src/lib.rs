@@ -3,6 +3,8 @@
 
 #![allow(
     dead_code,
+    unused_imports,
+    unused_macros,
     reason = "a parser is taken whole, and only a part of it is asked here"
 )]
 
