@@ -1,7 +1,7 @@
 //! The operations of Proxmox VE's API that a policy can open, each with the parameters that it may carry.
 //!
 //! Source: the schema of Proxmox VE 8 and 9 as its API viewer publishes it (pve-docs, `apidoc.js`), by the same
-//! paths and names. What a guest's owner could reach its node with is left out: `args`, `hookscript`, `hostpci#`,
+//! paths and names, but not compared with it entry by entry. What a guest's owner could reach its node with is left out: `args`, `hookscript`, `hostpci#`,
 //! `usb#`, `dev#`, `serial#`, `parallel#`, `cicustom`, `archive`, `restore`, `force` of a create, `skiplock`, `lock`,
 //! `import-from` and bind mounts. So is what nobody has looked at: a name that is not here is refused.
 
