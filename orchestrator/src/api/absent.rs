@@ -31,15 +31,12 @@ pub(super) async fn nothing(
 
 /// Not for a company.
 pub(super) async fn never(
-    State(board): State<Shared>,
-    Caller(actor): Caller,
-    Path(company): Path<String>,
+    board: State<Shared>,
+    caller: Caller,
+    company: Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    board
-        .store
-        .read(move |db| agents::company(db, &company, actor.company()))
-        .await?;
-    Err(not_here().into())
+    let found = nothing(board, caller, company).await;
+    found.and_then(|_empty| Err(not_here().into()))
 }
 
 /// Not for an agent.

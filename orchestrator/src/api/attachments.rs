@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::auth::Caller;
 use super::failure::Failure;
+use super::tickets::belongings;
 use super::{Shared, multipart, render};
 use crate::model::{Actor, Refusal};
 use crate::store::attachments::{self, NewAttachment};
@@ -30,15 +31,7 @@ pub(super) async fn list(
     Caller(actor): Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let body = board
-        .store
-        .read(move |db| {
-            let ticket = tickets::get(db, &id, actor.company())?;
-            let all = attachments::list(db, &ticket.id)?;
-            Ok(all.iter().map(render::attachment).collect())
-        })
-        .await?;
-    Ok(Json(body))
+    belongings(&board, actor, id, attachments::list, render::attachment).await
 }
 
 /// `POST /api/companies/{company}/issues/{issue}/attachments`: a form with the field `file`.

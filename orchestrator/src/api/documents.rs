@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::auth::Caller;
 use super::body::Body;
 use super::failure::Failure;
+use super::tickets::belongings;
 use super::{Shared, render};
 use crate::store::documents::{self, NewRevision};
 use crate::store::tickets;
@@ -18,17 +19,7 @@ pub(super) async fn list(
     Caller(actor): Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let body = board
-        .store
-        .read(move |db| {
-            let ticket = tickets::get(db, &id, actor.company())?;
-            Ok(documents::list(db, &ticket.id)?
-                .iter()
-                .map(render::document)
-                .collect())
-        })
-        .await?;
-    Ok(Json(body))
+    belongings(&board, actor, id, documents::list, render::document).await
 }
 
 /// `GET /api/issues/{id}/documents/{key}`

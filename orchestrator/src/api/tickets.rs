@@ -6,6 +6,7 @@ use axum::Json;
 use axum::extract::{Path, Query, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
+use rusqlite::Connection;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -14,7 +15,7 @@ use super::body::Body;
 use super::failure::Failure;
 use super::{Shared, render};
 use crate::model::time::iso;
-use crate::model::{Refusal, Status};
+use crate::model::{Actor, Refusal, Status};
 use crate::store::tickets::{self, Filter, NewTicket, Patch};
 use crate::store::{StoreError, agents, attachments, comments, labels};
 
@@ -304,4 +305,22 @@ fn fixed(row: &Value, raw: &Value) -> Result<(), StoreError> {
         }
     }
     Ok(())
+}
+
+/// What belongs to one ticket of the actor's company, each part as it is shown.
+pub(super) async fn belongings<T: 'static>(
+    board: &Shared,
+    actor: Actor,
+    ticket: String,
+    list: fn(&Connection, &str) -> Result<Vec<T>, StoreError>,
+    show: fn(&T) -> Value,
+) -> Result<Json<Value>, Failure> {
+    let body = board
+        .store
+        .read(move |db| {
+            let ticket = tickets::get(db, &ticket, actor.company())?;
+            Ok(list(db, &ticket.id)?.iter().map(show).collect())
+        })
+        .await?;
+    Ok(Json(body))
 }

@@ -8,8 +8,8 @@ use serde_json::Value;
 use super::auth::Caller;
 use super::body::Body;
 use super::failure::Failure;
+use super::tickets::belongings;
 use super::{Shared, render};
-use crate::store::tickets;
 use crate::store::work_products::{self, ProductPatch};
 
 /// `GET /api/issues/{issue}/work-products`
@@ -18,15 +18,7 @@ pub(super) async fn list(
     Caller(actor): Caller,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    let body = board
-        .store
-        .read(move |db| {
-            let ticket = tickets::get(db, &id, actor.company())?;
-            let all = work_products::list(db, &ticket.id)?;
-            Ok(all.iter().map(render::work_product).collect())
-        })
-        .await?;
-    Ok(Json(body))
+    belongings(&board, actor, id, work_products::list, render::work_product).await
 }
 
 /// `POST /api/issues/{issue}/work-products`
