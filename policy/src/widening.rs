@@ -150,18 +150,7 @@ impl Policy {
         let Some(entry) = entry(trial) else {
             return Vec::new();
         };
-        let mut lines = vec![
-            String::from("[[service]]"),
-            String::from("kind = \"http\""),
-            format!("host = \"{}\"", trial.authority.host()),
-        ];
-        if trial.scheme == Scheme::Http {
-            lines.push(String::from("scheme = \"http\""));
-        }
-        if trial.authority.port() != trial.scheme.default_port() {
-            lines.push(format!("port = {}", trial.authority.port()));
-        }
-        lines.push(format!("allow = [\"{entry}\"]"));
+        let lines = service_lines(trial, &entry);
         let place = String::from("a service of its own");
         self.beside(place, lines, None).into_iter().collect()
     }
@@ -213,19 +202,8 @@ impl Policy {
                 Kind::Npm | Kind::Pypi | Kind::Crates | Kind::Debian | Kind::Llm => {}
             }
             let Some(entry) = entry(trial) else { continue };
-            let mut lines = vec![
-                String::from("[[service]]"),
-                String::from("kind = \"http\""),
-                format!("host = \"{}\"", trial.authority.host()),
-                format!("allow = [\"{entry}\"]"),
-            ];
+            let mut lines = service_lines(trial, &entry);
             lines.extend(reach_lines(&service.reach));
-            if trial.authority.port() != trial.scheme.default_port() {
-                lines.push(format!("port = {}", trial.authority.port()));
-            }
-            if trial.scheme == Scheme::Http {
-                lines.push(String::from("scheme = \"http\""));
-            }
             if let Some(name) = &service.credential {
                 lines.push(format!("credential = \"{name}\""));
             }
@@ -301,6 +279,23 @@ fn entry(trial: &Trial) -> Option<Entry> {
         return None;
     }
     Entry::parse(&format!("{} {target}", trial.method)).ok()
+}
+
+/// A service that opens this very request.
+fn service_lines(trial: &Trial, entry: &Entry) -> Vec<String> {
+    let mut lines = vec![
+        String::from("[[service]]"),
+        String::from("kind = \"http\""),
+        format!("host = \"{}\"", trial.authority.host()),
+    ];
+    if trial.scheme == Scheme::Http {
+        lines.push(String::from("scheme = \"http\""));
+    }
+    if trial.authority.port() != trial.scheme.default_port() {
+        lines.push(format!("port = {}", trial.authority.port()));
+    }
+    lines.push(format!("allow = [\"{entry}\"]"));
+    lines
 }
 
 /// What a service beside another one must say to be reached in the same way.
