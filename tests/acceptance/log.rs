@@ -210,8 +210,13 @@ rows = [row.split() for row in open(f"/proc/{pid}/net/tcp")][1:]
 inodes = {row[9] for row in rows if row[3] == "0A" and row[1].endswith(f":{port:04X}")}
 call = ctypes.CDLL(None, use_errno=True).syscall
 process, done = call(434, pid, 0), 0
+def link(number):
+    try:
+        return os.readlink(f"/proc/{pid}/fd/{number}")
+    except FileNotFoundError:
+        return ""  # closed since the folder was listed
 for number in os.listdir(f"/proc/{pid}/fd"):
-    if os.readlink(f"/proc/{pid}/fd/{number}")[8:-1] in inodes:
+    if link(number)[8:-1] in inodes:
         mine = call(438, process, int(number), 0)
         assert mine >= 0, os.strerror(ctypes.get_errno())
         socket.socket(fileno=mine).shutdown(socket.SHUT_RDWR)
