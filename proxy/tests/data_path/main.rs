@@ -16,6 +16,8 @@ mod durability;
 mod early;
 mod far_side;
 mod features;
+mod floods;
+mod frames;
 mod heads;
 mod held;
 mod hostile;

@@ -2,8 +2,8 @@
 //! oddly, targets and methods in forms that no request needs, hellos with the same thing twice. Each
 //! beside what differs in nothing else and is served.
 
+use super::frames::{GOAWAY, HEADERS, RST_STREAM, frame, frames, frames_until};
 use super::heads::sends;
-use super::http2::{GOAWAY, HEADERS, RST_STREAM, frame, frames, frames_until};
 use super::stand::{Stand, ask, get, until};
 use super::tls::{HANDSHAKE, Hello, answer_to, extension};
 use super::upstream::Upstream;
