@@ -25,6 +25,7 @@ mod overview;
 mod projects;
 mod render;
 mod routes;
+mod routines;
 mod runs;
 mod tickets;
 mod work_products;

@@ -20,6 +20,7 @@ pub mod model;
 pub mod operator_client;
 pub mod proof;
 pub mod relay;
+pub mod routines;
 pub mod scheduler;
 pub mod sidecar;
 pub mod socket_client;

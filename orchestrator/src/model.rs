@@ -14,6 +14,7 @@ pub mod profile;
 pub mod project;
 pub mod quiet;
 pub mod refusal;
+pub mod routine;
 pub mod run;
 pub mod text;
 pub mod ticket;

@@ -18,6 +18,7 @@ pub mod journal;
 pub mod labels;
 pub mod profiles;
 pub mod projects;
+pub mod routines;
 pub mod runs;
 pub mod schema;
 pub mod snapshot;

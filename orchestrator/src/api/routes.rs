@@ -8,7 +8,7 @@ use axum::routing::{delete, get, patch, post, put};
 
 use super::{
     Shared, absent, agents, approvals, attachments, comments, costs, documents, goals,
-    interactions, labels, operators, overview, projects, runs, tickets, work_products,
+    interactions, labels, operators, overview, projects, routines, runs, tickets, work_products,
 };
 
 macro_rules! table {
@@ -52,6 +52,12 @@ table! {
     get "/api/companies/{company}/labels" => labels::list;
     post "/api/companies/{company}/labels" => labels::create;
     delete "/api/labels/{label}" => labels::remove;
+    get "/api/companies/{company}/routines" => routines::list;
+    post "/api/companies/{company}/routines" => routines::create;
+    get "/api/routines/{routine}" => routines::show;
+    patch "/api/routines/{routine}" => routines::change;
+    get "/api/routines/{routine}/runs" => routines::slots;
+    post "/api/routines/{routine}/run" => routines::run;
     get "/api/companies/{company}/approvals" => approvals::list;
     post "/api/companies/{company}/approvals" => approvals::create;
     post "/api/companies/{company}/agent-hires" => approvals::hire;

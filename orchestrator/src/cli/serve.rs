@@ -23,6 +23,7 @@ use crate::container::cgroup::{CgroupError, CgroupRoot};
 use crate::container::slices::{self, Held, SLICE_IDS, SliceError, Slices};
 use crate::gate_client::GateClient;
 use crate::model::{Actor, Profile};
+use crate::routines;
 use crate::store::files::Files;
 use crate::store::{Store, StoreError, profiles};
 use crate::supervise::{Settings, Supervisor};
@@ -200,6 +201,11 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
     let anchors = anchor::keep(store.clone(), gate.clone(), stopped.clone());
     servers.spawn(async move {
         anchors.await;
+        Ok(())
+    });
+    let routines = routines::keep(store.clone(), stopped.clone());
+    servers.spawn(async move {
+        routines.await;
         Ok(())
     });
     let supervisor = Supervisor::new(

@@ -22,6 +22,7 @@ const MIGRATIONS: &[&str] = &[
     include_str!("schema/0007.sql"),
     include_str!("schema/0008.sql"),
     include_str!("schema/0009.sql"),
+    include_str!("schema/0010.sql"),
 ];
 
 pub(super) fn configure(connection: &Connection) -> rusqlite::Result<()> {

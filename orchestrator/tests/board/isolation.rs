@@ -60,6 +60,9 @@ async fn everything<'w>(
     let approval = made(world, &of("/approvals"), approval).await;
     let remark = format!("/api/approvals/{approval}/comments");
     made(world, &remark, json!({ "body": mark })).await;
+    let routine = json!({ "name": mark, "description": mark, "assigneeAgentId": agent,
+                          "cron": "0 0 1 1 *", "status": "paused" });
+    let routine = made(world, &of("/routines"), routine).await;
     let product = json!({ "type": mark, "title": mark });
     let product = made(world, &on("/work-products"), product).await;
     let form = format!(
@@ -76,6 +79,7 @@ async fn everything<'w>(
     made(world, &of("/cost-events"), cost).await;
     let things = HashMap::from([
         ("product", product),
+        ("routine", routine),
         ("attachment", text(&kept.body["id"])),
         ("approval", approval),
         ("interaction", question),

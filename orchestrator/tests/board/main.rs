@@ -18,4 +18,5 @@ mod overview;
 mod plan;
 mod race;
 mod recovery;
+mod routines;
 mod support;
