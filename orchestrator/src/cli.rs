@@ -7,6 +7,7 @@ mod environment;
 mod output;
 mod person;
 mod plan;
+mod routine;
 mod run;
 mod serve;
 mod ticket;
@@ -67,6 +68,9 @@ enum Command {
     /// What agents ask for and people decide
     #[command(subcommand)]
     Approval(approval::ApprovalCommand),
+    /// Work that comes back
+    #[command(subcommand)]
+    Routine(routine::RoutineCommand),
     /// Projects
     #[command(subcommand)]
     Project(plan::ProjectCommand),
@@ -216,6 +220,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Ticket(command) => ask(&cli.config, |person| ticket::run(person, command)),
         Command::Run(command) => ask(&cli.config, |person| run::run(person, command)),
         Command::Approval(command) => ask(&cli.config, |person| approval::run(person, command)),
+        Command::Routine(command) => ask(&cli.config, |person| routine::run(person, command)),
         Command::Project(command) => ask(&cli.config, |person| plan::project(person, command)),
         Command::Goal(command) => ask(&cli.config, |person| plan::goal(person, command)),
         Command::Label(command) => ask(&cli.config, |person| plan::label(person, command)),
@@ -287,7 +292,7 @@ mod tests {
 
     #[test]
     fn commands_of_scripts_parse() {
-        let lines: [&[&str]; 9] = [
+        let lines: [&[&str]; 10] = [
             &["x", "--config", "/c", "company", "create", "Acme", "--json"],
             &[
                 "x",
@@ -312,6 +317,7 @@ mod tests {
             &["x", "approval", "approve", "ID", "--note", "go", "--json"],
             &["x", "project", "create", "Web", "--company", "c", "--json"],
             &["x", "label", "list", "--json"],
+            &["x", "routine", "set", "ID", "--cron", "none", "--json"],
         ];
         for line in lines {
             assert!(Cli::try_parse_from(line).is_ok(), "{line:?}");

@@ -1,11 +1,14 @@
 //! Routines: work that comes back by the clocks of a place, or when asked for.
 
+use std::cmp::Ordering;
 use std::str::FromStr as _;
 
 use croner::Cron;
-use jiff::Timestamp;
+use croner::errors::CronError;
+use croner::time::{CivilDate, CivilDateTime, CivilTime, CronDateTime, Resolution, Weekday};
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use jiff::{SignedDuration, Timestamp};
 
 use super::time::Millis;
 use super::words;
@@ -145,7 +148,8 @@ impl Schedule {
             .datetime();
         // Twice for each time that clocks show twice.
         for _ in 0..200 {
-            civil = self.next(civil)?;
+            let next = self.cron.find_next_occurrence(&Clocks(civil), false);
+            civil = next.ok()?.0;
             let due = civil.to_zoned_datetime(self.zone.clone()).ok()?;
             let due = due.timestamp().as_millisecond();
             if due > at {
@@ -154,21 +158,51 @@ impl Schedule {
         }
         None
     }
+}
 
-    fn next(&self, civil: DateTime) -> Option<DateTime> {
-        let (date, time) = (civil.date(), civil.time());
-        let day = chrono::NaiveDate::from_ymd_opt(
-            date.year().into(),
-            u32::try_from(date.month()).ok()?,
-            u32::try_from(date.day()).ok()?,
-        )?;
-        let from = day.and_hms_opt(
-            u32::try_from(time.hour()).ok()?,
-            u32::try_from(time.minute()).ok()?,
-            u32::try_from(time.second()).ok()?,
-        )?;
-        let next = self.cron.find_next_occurrence(&from, false).ok()?;
-        next.to_string().parse().ok()
+/// What the clocks of a place show, as the pattern's arithmetic wants it: without gap or repetition.
+#[derive(Clone)]
+struct Clocks(DateTime);
+
+impl CronDateTime for Clocks {
+    fn to_civil(&self) -> CivilDateTime {
+        let part = |value: i8| u32::from(value.unsigned_abs());
+        CivilDateTime::new(
+            CivilDate::from_parts_unchecked(
+                self.0.year().into(),
+                part(self.0.month()),
+                part(self.0.day()),
+            ),
+            CivilTime::from_parts_unchecked(
+                part(self.0.hour()),
+                part(self.0.minute()),
+                part(self.0.second()),
+            ),
+        )
+    }
+
+    fn civil_weekday(&self) -> Weekday {
+        let day = self.0.weekday().to_sunday_zero_offset();
+        Weekday::from_days_from_sunday(u32::from(day.unsigned_abs()))
+    }
+
+    fn resolve_civil(&self, civil: CivilDateTime) -> Result<Resolution<Self>, CronError> {
+        let part = |value: u32| i8::try_from(value).map_err(|_error| CronError::InvalidTime);
+        let year = i16::try_from(civil.year()).map_err(|_error| CronError::InvalidDate)?;
+        let (month, day) = (part(civil.month())?, part(civil.day())?);
+        let (hour, minute) = (part(civil.hour())?, part(civil.minute())?);
+        DateTime::new(year, month, day, hour, minute, part(civil.second())?, 0)
+            .map(|it| Resolution::Single(Self(it)))
+            .map_err(|_error| CronError::InvalidDate)
+    }
+
+    fn checked_add_seconds(&self, seconds: i64) -> Option<Self> {
+        let later = self.0.checked_add(SignedDuration::from_secs(seconds));
+        later.ok().map(Self)
+    }
+
+    fn cmp_instant(&self, other: &Self) -> Ordering {
+        self.0.cmp(&other.0)
     }
 }
 
