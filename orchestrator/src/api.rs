@@ -16,6 +16,7 @@ mod costs;
 mod documents;
 mod failure;
 mod goals;
+mod hooks;
 mod interactions;
 mod labels;
 mod listen;
@@ -38,7 +39,8 @@ use axum::extract::DefaultBodyLimit;
 use serde_json::{Value, json};
 
 pub use auth::Entrance;
-pub use listen::{Peer, bind, serve};
+pub use hooks::hooks;
+pub use listen::{Peer, bind, serve, serve_hooks};
 pub use routes::ROUTES;
 
 use crate::gate_client::GateClient;

@@ -9,6 +9,8 @@
 //! relay          = "/usr/local/lib/portcullis/portcullis-relay"
 //! proxy_user     = "portcullis-proxy"     # who may bring agents' requests to the board
 //! operators      = ["alice", 1000]        # beside root
+//! [hooks]                                 # none unless stated
+//! socket         = "/run/portcullis/orchestrator/hooks.sock"
 //! [limits]
 //! memory_mib     = 2048
 //! pids           = 512
@@ -22,12 +24,14 @@
 //! unknown key is an error that names the nearest known one. No environment variable is looked at.
 
 mod document;
+mod hooks;
 mod parse;
 mod profile;
 
 use std::path::PathBuf;
 
 pub use document::{Problem, Problems};
+pub use hooks::Hooks;
 
 use crate::container::Limits;
 use crate::model::Profile;
@@ -64,6 +68,8 @@ pub struct Config {
     pub operators: Vec<u32>,
     /// `ids`: the account whose subordinate range is cut into slices; the one we run as unless named.
     pub ids: Option<String>,
+    /// `[hooks]`: the entrance of webhooks; none unless stated.
+    pub hooks: Option<Hooks>,
     /// `[limits]` of one run.
     pub limits: Limits,
     /// `[profile.NAME]`: what holds for agents with this policy profile.

@@ -7,6 +7,7 @@ pub mod actor;
 pub mod adapter;
 pub mod agent;
 pub mod approval;
+pub mod hook;
 pub mod interaction;
 pub mod mention;
 pub mod output;

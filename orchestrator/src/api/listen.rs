@@ -53,6 +53,27 @@ pub fn bind(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
+/// Serves webhooks until `stop` turns true.
+///
+/// # Errors
+/// Accepting failed for good.
+pub async fn serve_hooks<L>(
+    listener: L,
+    router: Router,
+    mut stop: watch::Receiver<bool>,
+) -> io::Result<()>
+where
+    L: axum::serve::Listener,
+    L::Addr: std::fmt::Debug,
+{
+    axum::serve(listener, router)
+        .with_graceful_shutdown(async move {
+            // A sender that is gone stops the server too.
+            let _stopped = stop.wait_for(|stop| *stop).await;
+        })
+        .await
+}
+
 /// Serves until `stop` turns true.
 ///
 /// # Errors

@@ -58,6 +58,8 @@ table! {
     patch "/api/routines/{routine}" => routines::change;
     get "/api/routines/{routine}/runs" => routines::slots;
     post "/api/routines/{routine}/run" => routines::run;
+    put "/api/routines/{routine}/webhook" => routines::open_hook;
+    delete "/api/routines/{routine}/webhook" => routines::shut_hook;
     get "/api/companies/{company}/approvals" => approvals::list;
     post "/api/companies/{company}/approvals" => approvals::create;
     post "/api/companies/{company}/agent-hires" => approvals::hire;

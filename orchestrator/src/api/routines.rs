@@ -3,12 +3,14 @@
 use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
+use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::Shared;
 use super::auth::{Caller, Person};
 use super::body::Body;
 use super::failure::Failure;
+use super::{Shared, hooks};
+use crate::model::hook::HookKind;
 use crate::model::routine::{Routine, Slot};
 use crate::model::time::iso;
 use crate::store::agents;
@@ -106,16 +108,51 @@ pub(super) async fn run(
     Ok((StatusCode::ACCEPTED, Json(slot(&made))))
 }
 
+/// What `PUT` on a webhook says.
+#[derive(Debug, Deserialize)]
+pub(super) struct Open {
+    /// How deliveries are proven.
+    kind: HookKind,
+}
+
+/// `PUT /api/routines/{routine}/webhook`: a new secret, shown this once.
+pub(super) async fn open_hook(
+    State(board): State<Shared>,
+    Person(actor): Person,
+    Path(id): Path<String>,
+    Body(Open { kind }): Body<Open>,
+) -> Result<Json<Value>, Failure> {
+    let routine = id.clone();
+    let write = board
+        .store
+        .write(actor, move |w| routines::open(w, &routine, kind));
+    let secret = write.await?;
+    Ok(Json(
+        json!({ "routineId": id, "kind": kind, "secret": secret, "path": hooks::path(&id) }),
+    ))
+}
+
+/// `DELETE /api/routines/{routine}/webhook`
+pub(super) async fn shut_hook(
+    State(board): State<Shared>,
+    Person(actor): Person,
+    Path(id): Path<String>,
+) -> Result<Json<Value>, Failure> {
+    let write = board.store.write(actor, move |w| routines::shut(w, &id));
+    write.await?;
+    Ok(Json(json!({ "ok": true })))
+}
+
 fn routine(it: &Routine) -> Value {
     json!({ "id": it.id, "companyId": it.company, "name": it.name, "title": it.name,
             "description": it.description, "assigneeAgentId": it.assignee,
             "projectId": it.project, "priority": it.priority, "status": it.status,
             "cron": it.cron, "timezone": it.zone, "catchUp": it.catch_up, "overlap": it.overlap,
-            "nextDueAt": it.next_due.map(iso), "createdAt": iso(it.created_at),
+            "webhook": it.hook, "nextDueAt": it.next_due.map(iso), "createdAt": iso(it.created_at),
             "updatedAt": iso(it.updated_at) })
 }
 
-fn slot(it: &Slot) -> Value {
+pub(super) fn slot(it: &Slot) -> Value {
     json!({ "id": it.id, "dueAt": iso(it.due_at), "trigger": it.trigger, "status": it.state,
             "reason": it.reason, "issueId": it.ticket })
 }

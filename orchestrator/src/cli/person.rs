@@ -34,6 +34,10 @@ impl Person {
         Ok(self.client.send(Method::DELETE, target, &nothing).await?)
     }
 
+    pub(super) async fn put(&self, target: &str, body: &Value) -> Result<Value, CliError> {
+        Ok(self.client.send(Method::PUT, target, body).await?)
+    }
+
     pub(super) async fn patch(&self, target: &str, body: &Value) -> Result<Value, CliError> {
         Ok(self.client.send(Method::PATCH, target, body).await?)
     }

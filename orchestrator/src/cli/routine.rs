@@ -1,4 +1,4 @@
-//! `routine create | list | show | set | pause | resume | run | slots`
+//! `routine create | list | show | set | pause | resume | run | slots | webhook`
 
 use std::process::ExitCode;
 
@@ -41,6 +41,14 @@ Examples:
     Run(One),
     /// List its newest slots and what became of each
     Slots(One),
+    /// Let deliveries from outside start it; prints the secret, this once
+    #[command(after_help = "\
+Examples:
+  portcullis routine webhook 0190f6d2-... --kind github_hmac
+  portcullis routine webhook 0190f6d2-... --kind none
+
+Deliveries come in where [hooks] of orchestrator.toml says.")]
+    Webhook(WebhookArgs),
 }
 
 #[derive(Debug, Args)]
@@ -49,6 +57,15 @@ pub(super) struct One {
     routine: String,
     #[command(flatten)]
     json: Json,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WebhookArgs {
+    #[command(flatten)]
+    one: One,
+    /// How deliveries are proven: bearer, hmac_sha256 or github_hmac; none takes the webhook away
+    #[arg(long)]
+    kind: String,
 }
 
 #[derive(Debug, Args)]
@@ -158,6 +175,15 @@ pub(super) async fn run(person: Person, command: RoutineCommand) -> Result<ExitC
                 ("REASON", "reason"),
             ];
             output::either(one.json.json, &all, || output::table(&all, &columns));
+        }
+        RoutineCommand::Webhook(args) => {
+            let target = path(&args.one.routine, "/webhook");
+            let answer = if args.kind == "none" {
+                person.delete(&target).await?
+            } else {
+                person.put(&target, &json!({ "kind": args.kind })).await?
+            };
+            output::either(args.one.json.json, &answer, || output::fields(&answer));
         }
     }
     Ok(ExitCode::SUCCESS)

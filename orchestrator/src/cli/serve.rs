@@ -17,15 +17,15 @@ use tokio::sync::watch;
 use super::{CliError, output};
 use crate::anchor;
 use crate::api::{self, Board, Entrance};
-use crate::config::Config;
+use crate::config::{Config, Hooks};
 use crate::container::LxcEngine;
 use crate::container::cgroup::{CgroupError, CgroupRoot};
 use crate::container::slices::{self, Held, SLICE_IDS, SliceError, Slices};
-use crate::gate_client::GateClient;
+use crate::gate_client::{GateClient, chain};
 use crate::model::{Actor, Profile};
 use crate::routines;
 use crate::store::files::Files;
-use crate::store::{Store, StoreError, profiles};
+use crate::store::{Store, StoreError, attachments, profiles};
 use crate::supervise::{Settings, Supervisor};
 use crate::workspace::Workspaces;
 
@@ -177,6 +177,11 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         files: Files::new(config.state.join("attachments")),
         slices: Arc::clone(&usable),
     });
+    match attachments::sweep(&store, &board.files).await {
+        Ok(0) => {}
+        Ok(files) => tracing::info!(files, "removed attached bytes that no ticket has"),
+        Err(error) => tracing::warn!(error = chain(&error), "attached bytes are not swept"),
+    }
     let (stop, stopped) = watch::channel(false);
     let mut uids = vec![0, Uid::effective().as_raw()];
     uids.extend(&config.operators);
@@ -197,6 +202,15 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         )))?;
         let router = api::router(Arc::clone(&board), entrance);
         servers.spawn(api::serve(listener, router, stopped.clone()));
+    }
+    if let Some(hooks) = &config.hooks {
+        serve_hooks(
+            hooks,
+            api::hooks(Arc::clone(&board)),
+            &stopped,
+            &mut servers,
+        )
+        .await?;
     }
     let anchors = anchor::keep(store.clone(), gate.clone(), stopped.clone());
     servers.spawn(async move {
@@ -243,6 +257,28 @@ async fn serve(config: &Config, ready_file: Option<&Path>) -> Result<(), ServeEr
         return Err(ServeError::io("ending the supervisor")(
             std::io::Error::other(error),
         ));
+    }
+    Ok(())
+}
+
+/// Opens the entrance of webhooks.
+async fn serve_hooks(
+    hooks: &Hooks,
+    router: axum::Router,
+    stopped: &watch::Receiver<bool>,
+    servers: &mut tokio::task::JoinSet<std::io::Result<()>>,
+) -> Result<(), ServeError> {
+    match hooks {
+        Hooks::Socket(path) => {
+            let doing = format!("opening the socket {}", path.display());
+            let listener = api::bind(path).map_err(ServeError::io(doing))?;
+            servers.spawn(api::serve_hooks(listener, router, stopped.clone()));
+        }
+        Hooks::Loopback(address) => {
+            let listener = tokio::net::TcpListener::bind(address).await;
+            let listener = listener.map_err(ServeError::io(format!("listening on {address}")))?;
+            servers.spawn(api::serve_hooks(listener, router, stopped.clone()));
+        }
     }
     Ok(())
 }

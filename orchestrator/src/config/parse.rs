@@ -7,9 +7,9 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::document::{Document, Problem, Problems, kind};
-use super::{Config, Limits, profile};
+use super::{Config, Limits, hooks, profile};
 
-const KEYS: [&str; 16] = [
+const KEYS: [&str; 17] = [
     "state",
     "runs",
     "workspaces",
@@ -22,6 +22,7 @@ const KEYS: [&str; 16] = [
     "proxy_user",
     "operators",
     "ids",
+    "hooks",
     "limits",
     "profile",
     "concurrent",
@@ -73,6 +74,7 @@ impl Config {
             proxy_uid: proxy(&mut document, &table, lookup),
             operators: operators(&mut document, &table, lookup),
             ids: document.text(&table, "ids").map(Spanned::into_inner),
+            hooks: hooks::read(&mut document, &table),
             limits: limits(&mut document, &table),
             profiles: profile::all(&mut document, &table),
             concurrent: concurrent(&mut document, &table),
@@ -233,6 +235,31 @@ quiet = "22:00-06:00 Europe/Berlin"
             ("deploy", Some(2))
         );
         assert_eq!(deploy.agent_wakes.as_str(), "approve");
+    }
+
+    #[test]
+    fn webhooks_come_in_on_this_machine_alone_or_not_at_all() {
+        assert_eq!(parse(GOOD).unwrap().hooks, None);
+        let with = |line: &str| parse(&format!("{GOOD}[hooks]\n{line}\n"));
+        for good in [
+            "socket = \"/r/h.sock\"",
+            "listen = \"127.0.0.1:9\"",
+            "listen = \"[::1]:9\"",
+        ] {
+            assert!(with(good).unwrap().hooks.is_some(), "{good}");
+        }
+        for bad in [
+            "",
+            "listen = \"0.0.0.0:9\"",
+            "listen = \"127.0.0.1\"",
+            "listen = \"localhost:9\"",
+            "socket = \"h.sock\"",
+            "socket = \"/h\"\nlisten = \"127.0.0.1:9\"",
+            "socker = \"/h\"",
+        ] {
+            let text = with(bad).unwrap_err().to_string();
+            assert!(text.contains("hint: "), "{bad}: {text}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{SignedDuration, Timestamp};
 
+use super::hook::HookKind;
 use super::time::Millis;
 use super::words;
 use super::{Priority, Refusal};
@@ -87,6 +88,8 @@ pub struct Routine {
     pub catch_up: CatchUp,
     /// A slot while the last one's ticket is open.
     pub overlap: Overlap,
+    /// How deliveries of its webhook are proven, if it has one.
+    pub hook: Option<HookKind>,
     /// The next slot.
     pub next_due: Option<Millis>,
     /// When it was created.
@@ -102,7 +105,7 @@ pub struct Slot {
     pub id: String,
     /// When it was due.
     pub due_at: Millis,
-    /// `schedule` or `api`.
+    /// `schedule`, `api` or `webhook`.
     pub trigger: String,
     /// What became of it.
     pub state: SlotState,

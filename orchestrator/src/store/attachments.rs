@@ -1,10 +1,13 @@
 //! Attachments of a ticket: who has which file. The bytes are in [`super::files`].
 
+use std::collections::HashSet;
+
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde_json::json;
 
+use super::files::Files;
 use super::journal::About;
-use super::{StoreError, Writer, new_id, tickets};
+use super::{Store, StoreError, Writer, new_id, tickets};
 use crate::model::output::Attachment;
 use crate::model::{Actor, Refusal, Ticket, text};
 
@@ -151,6 +154,31 @@ pub fn used(connection: &Connection, sha256: &str) -> Result<bool, StoreError> {
     Ok(connection
         .prepare_cached("SELECT count(*) > 0 FROM attachments WHERE sha256 = ?")?
         .query_row([sha256], |row| row.get(0))?)
+}
+
+/// Removes kept bytes that no attachment has, as a crash between the bytes and their row leaves them.
+/// At start, before anybody can attach.
+///
+/// # Errors
+/// The database or the directory cannot be read.
+pub async fn sweep(store: &Store, files: &Files) -> Result<usize, SweepError> {
+    let known = store.read(|db| {
+        let mut statement = db.prepare("SELECT DISTINCT sha256 FROM attachments")?;
+        let rows = statement.query_map([], |row| row.get(0))?;
+        Ok(rows.collect::<Result<HashSet<String>, _>>()?)
+    });
+    Ok(files.sweep(&known.await?)?)
+}
+
+/// Why unreferenced bytes stay.
+#[derive(Debug, thiserror::Error)]
+pub enum SweepError {
+    /// What is referenced cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The directory cannot be read, or a file not removed.
+    #[error("the directory of attachments cannot be swept")]
+    Io(#[from] std::io::Error),
 }
 
 /// A name without directories, and without what steers a header or a terminal.

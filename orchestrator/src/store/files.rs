@@ -1,5 +1,6 @@
 //! Files by their hash, in a directory of the orchestrator's own.
 
+use std::collections::HashSet;
 use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -81,6 +82,33 @@ impl Files {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
             Ok(()) | Err(_) => Ok(()),
         }
+    }
+
+    /// Removes every file whose hash is not among these, and drafts that nobody finished. Nobody may
+    /// keep anything meanwhile.
+    ///
+    /// # Errors
+    /// The directory cannot be read, or a file not removed.
+    pub fn sweep(&self, known: &HashSet<String>) -> io::Result<usize> {
+        let folders = match fs::read_dir(&self.0) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+            folders => folders?,
+        };
+        let mut removed = 0;
+        for folder in folders {
+            for file in fs::read_dir(folder?.path())? {
+                let file = file?;
+                if !file
+                    .file_name()
+                    .to_str()
+                    .is_some_and(|name| known.contains(name))
+                {
+                    fs::remove_file(file.path())?;
+                    removed += 1;
+                }
+            }
+        }
+        Ok(removed)
     }
 
     /// A hash is hex by construction: it comes from the database or from [`Files::hash`].

@@ -1,12 +1,14 @@
 //! Routines and their slots.
 
 mod due;
+mod hook;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use serde::Deserialize;
 use serde_json::json;
 
 pub use due::{next, start, tick};
+pub use hook::{deliver, key, open, shut};
 
 use super::journal::About;
 use super::{StoreError, Writer, agents, new_id, projects};
@@ -15,6 +17,9 @@ use crate::model::{Priority, Refusal, given, text};
 
 const ROUTINE: &str = "id, company, name, description, assignee, project, priority, status, cron, \
                        zone, catch_up, overlap, next_due, created_at, updated_at";
+
+const HOOK: &str = "(SELECT kind FROM hooks WHERE routine = routines.id)";
+const SLOT: &str = "id, due_at, trigger, state, reason, ticket";
 
 /// What a person gives to make or change one; absent fields stay, `null` clears.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -63,6 +68,7 @@ pub fn create(w: &mut Writer<'_>, company: &str, new: RoutinePatch) -> Result<Ro
         zone: "UTC".to_owned(),
         catch_up: CatchUp::Skip,
         overlap: Overlap::Skip,
+        hook: None,
         next_due: None,
         created_at: w.now,
         updated_at: w.now,
@@ -81,7 +87,7 @@ pub fn change(w: &mut Writer<'_>, id: &str, patch: RoutinePatch) -> Result<Routi
 pub fn get(connection: &Connection, id: &str, within: Option<&str>) -> Result<Routine, StoreError> {
     connection
         .prepare_cached(&format!(
-            "SELECT {ROUTINE} FROM routines WHERE id = ?1 AND (?2 IS NULL OR company = ?2)"
+            "SELECT {ROUTINE}, {HOOK} FROM routines WHERE id = ?1 AND (?2 IS NULL OR company = ?2)"
         ))?
         .query_row(params![id, within], routine_row)
         .optional()?
@@ -91,7 +97,7 @@ pub fn get(connection: &Connection, id: &str, within: Option<&str>) -> Result<Ro
 /// The routines of a company, by name.
 pub fn list(connection: &Connection, company: &str) -> Result<Vec<Routine>, StoreError> {
     let mut statement = connection.prepare_cached(&format!(
-        "SELECT {ROUTINE} FROM routines WHERE company = ? ORDER BY name LIMIT 500"
+        "SELECT {ROUTINE}, {HOOK} FROM routines WHERE company = ? ORDER BY name LIMIT 500"
     ))?;
     let rows = statement.query_map([company], routine_row)?;
     super::page(rows, |it| it.description.as_ref().map_or(0, String::len))
@@ -99,21 +105,30 @@ pub fn list(connection: &Connection, company: &str) -> Result<Vec<Routine>, Stor
 
 /// The newest slots of a routine.
 pub fn slots(connection: &Connection, routine: &str, limit: u32) -> Result<Vec<Slot>, StoreError> {
-    let mut statement = connection.prepare_cached(
-        "SELECT id, due_at, trigger, state, reason, ticket FROM slots WHERE routine = ?
-         ORDER BY due_at DESC, id DESC LIMIT ?",
-    )?;
-    let rows = statement.query_map(params![routine, limit], |row| {
-        Ok(Slot {
-            id: row.get(0)?,
-            due_at: row.get(1)?,
-            trigger: row.get(2)?,
-            state: row.get(3)?,
-            reason: row.get(4)?,
-            ticket: row.get(5)?,
-        })
-    })?;
+    let mut statement = connection.prepare_cached(&format!(
+        "SELECT {SLOT} FROM slots WHERE routine = ? ORDER BY due_at DESC, id DESC LIMIT ?"
+    ))?;
+    let rows = statement.query_map(params![routine, limit], slot_row)?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn slot(connection: &Connection, id: &str) -> Result<Slot, StoreError> {
+    connection
+        .prepare_cached(&format!("SELECT {SLOT} FROM slots WHERE id = ?"))?
+        .query_row([id], slot_row)
+        .optional()?
+        .ok_or_else(|| Refusal::missing("slot").into())
+}
+
+fn slot_row(row: &Row<'_>) -> rusqlite::Result<Slot> {
+    Ok(Slot {
+        id: row.get(0)?,
+        due_at: row.get(1)?,
+        trigger: row.get(2)?,
+        state: row.get(3)?,
+        reason: row.get(4)?,
+        ticket: row.get(5)?,
+    })
 }
 
 fn edited(w: &Writer<'_>, mut it: Routine, patch: RoutinePatch) -> Result<Routine, StoreError> {
@@ -220,6 +235,7 @@ fn routine_row(row: &Row<'_>) -> rusqlite::Result<Routine> {
         zone: row.get(9)?,
         catch_up: row.get(10)?,
         overlap: row.get(11)?,
+        hook: row.get(15)?,
         next_due: row.get(12)?,
         created_at: row.get(13)?,
         updated_at: row.get(14)?,

@@ -323,14 +323,14 @@ pub fn token_hash(token: &str) -> Vec<u8> {
     Sha256::digest(token.as_bytes()).to_vec()
 }
 
-fn new_token() -> Result<String, StoreError> {
+pub(super) fn new_token() -> Result<String, StoreError> {
     use std::fmt::Write as _;
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|_error| {
         Refusal::new(
             503,
             "no_randomness",
-            "the kernel gives no random bytes for a run token",
+            "the kernel gives no random bytes for a token",
         )
     })?;
     let mut token = String::with_capacity(64);

@@ -7,6 +7,7 @@ mod api;
 mod approvals;
 mod gates;
 mod heartbeat;
+mod hooks;
 mod hostile;
 mod interactions;
 mod isolation;

@@ -183,3 +183,32 @@ async fn work_products_name_what_was_made_elsewhere() {
     );
     assert_ne!(first.body["id"], Value::Null);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bytes_that_a_crash_left_without_a_row_are_swept_and_attached_ones_stay() {
+    use orchestrator::store::attachments;
+    use orchestrator::store::files::Files;
+
+    let world = World::idle().await;
+    let ticket = world.ticket(json!({ "title": "Work" })).await;
+    let files = world.attached();
+    let orphan = files.keep(b"written, then the power went").unwrap();
+    let kept = files.keep(b"attached").unwrap();
+    let (hash, company) = (Files::hash(b"attached"), world.company.clone());
+    let attach = move |w: &mut orchestrator::store::Writer<'_>| {
+        let new = attachments::NewAttachment {
+            name: "a".to_owned(),
+            claimed_type: None,
+            size: 8,
+            sha256: hash,
+        };
+        attachments::create(w, &ticket, &company, new)
+    };
+    let user = orchestrator::model::Actor::User {
+        name: "ann".to_owned(),
+    };
+    world.store.write(user, attach).await.unwrap();
+    assert_eq!(attachments::sweep(&world.store, &files).await.unwrap(), 1);
+    assert!(files.has(&kept) && !files.has(&orphan));
+    assert_eq!(attachments::sweep(&world.store, &files).await.unwrap(), 0);
+}

@@ -286,6 +286,10 @@ impl World {
             let router = api::router(Arc::clone(&board), entrance);
             tokio::spawn(api::serve(listener, router, stopped.clone()));
         }
+        let path = dir.path().join("hooks.sock");
+        let _absent = std::fs::remove_file(&path);
+        let listener = api::bind(&path).unwrap();
+        tokio::spawn(api::serve_hooks(listener, api::hooks(board), stopped));
         Self {
             store,
             engine,
@@ -432,6 +436,11 @@ impl World {
         let mut env = spec.unwrap().env.iter();
         let found = env.find(|(name, _)| name == "PAPERCLIP_WAKE_PAYLOAD_JSON");
         serde_json::from_str(&found.unwrap().1).unwrap()
+    }
+
+    /// Where the bytes of attachments are.
+    pub(crate) fn attached(&self) -> Files {
+        Files::new(self.dir.path().join("attachments"))
     }
 
     /// How many files attachments have.

@@ -65,11 +65,21 @@ pub fn start(w: &mut Writer<'_>, id: &str) -> Result<Slot, StoreError> {
     let it = get(w, id, None)?;
     let now = w.now;
     if it.status == RoutineStatus::Active {
-        begin(w, &it, now, "api")
+        begin(w, &it, now, "api", None)
     } else {
-        let reason = format!("the routine is {}", it.status);
-        record(w, &it, now, "api", SlotState::Skipped, Some(&reason), None)
+        refused(w, &it, now, "api")
     }
+}
+
+/// A routine that is paused or archived starts nothing.
+pub(super) fn refused(
+    w: &mut Writer<'_>,
+    it: &Routine,
+    at: Millis,
+    trigger: &str,
+) -> Result<Slot, StoreError> {
+    let reason = format!("the routine is {}", it.status);
+    record(w, it, at, trigger, SlotState::Skipped, Some(&reason), None)
 }
 
 fn one(
@@ -79,18 +89,9 @@ fn one(
     at: Millis,
 ) -> Result<(), StoreError> {
     if it.status != RoutineStatus::Active {
-        let reason = format!("the routine is {}", it.status);
-        record(
-            w,
-            it,
-            at,
-            "schedule",
-            SlotState::Skipped,
-            Some(&reason),
-            None,
-        )?;
+        refused(w, it, at, "schedule")?;
     } else if at + LATE_MS >= w.now || made_up_for(it.catch_up, schedule, at, w.now) {
-        begin(w, it, at, "schedule")?;
+        begin(w, it, at, "schedule", None)?;
     } else {
         let reason = "nobody looked when it was due";
         record(w, it, at, "schedule", SlotState::Missed, Some(reason), None)?;
@@ -115,8 +116,14 @@ fn made_up_for(catch_up: CatchUp, schedule: &Schedule, at: Millis, now: Millis) 
     false
 }
 
-/// Makes the ticket, or says why there is none.
-fn begin(w: &mut Writer<'_>, it: &Routine, at: Millis, trigger: &str) -> Result<Slot, StoreError> {
+/// Makes the ticket, or says why there is none. `more` ends its description.
+pub(super) fn begin(
+    w: &mut Writer<'_>,
+    it: &Routine,
+    at: Millis,
+    trigger: &str,
+    more: Option<&str>,
+) -> Result<Slot, StoreError> {
     if it.overlap == Overlap::Skip
         && let Some(open) = open_ticket(w, &it.id)?
     {
@@ -125,7 +132,10 @@ fn begin(w: &mut Writer<'_>, it: &Routine, at: Millis, trigger: &str) -> Result<
     }
     let new = NewTicket {
         title: it.name.clone(),
-        description: it.description.clone(),
+        description: match (it.description.as_deref(), more) {
+            (Some(own), Some(more)) => Some(format!("{own}\n\n{more}")),
+            (own, more) => own.or(more).map(str::to_owned),
+        },
         assignee_agent_id: Some(it.assignee.clone()),
         project_id: it.project.clone(),
         priority: Some(it.priority),

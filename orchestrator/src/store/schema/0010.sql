@@ -24,7 +24,7 @@ CREATE TABLE slots (
     id         TEXT PRIMARY KEY,
     routine    TEXT NOT NULL REFERENCES routines,
     due_at     INTEGER NOT NULL,
-    trigger    TEXT NOT NULL CHECK (trigger IN ('schedule', 'api')),
+    trigger    TEXT NOT NULL CHECK (trigger IN ('schedule', 'api', 'webhook')),
     state      TEXT NOT NULL CHECK (state IN ('started', 'skipped', 'missed')),
     reason     TEXT,
     ticket     TEXT REFERENCES tickets,
