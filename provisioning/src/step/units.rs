@@ -60,3 +60,6 @@ impl Step for Units {
         format!("systemctl status '{}-*'", site.instance.layout.name())
     }
 }
+
+#[cfg(test)]
+mod tests;

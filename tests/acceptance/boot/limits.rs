@@ -20,12 +20,17 @@ pub(super) fn assert_they_hold(machine: &mut Machine) {
     assert_a_ticket_s_run_is_limited(machine);
 }
 
+/// Where what is said beside the command's own output goes: a launcher's remark is no part of an answer.
+const ASIDE: &str = "/run/limits-aside";
+
+/// The answer holds what the command printed; when nothing was started, why.
 fn exec(machine: &mut Machine, limits: &str, command: &str) -> Answer {
     tests::wait::until_within(tests::machine::PATIENCE, "a container", || {
         machine.until("everything serves", "portcullis status");
         let answer = machine.run(&format!(
             "mkdir -p /srv/project && cd /srv/project && portcullis exec --quiet \
-             --policy /etc/portcullis/policies/default.toml {limits} -- {command}"
+             --policy /etc/portcullis/policies/default.toml {limits} -- {command} 2>{ASIDE} || \
+             {{ code=$?; [ $code != {NOT_STARTED} ] || cat {ASIDE}; (exit $code); }}"
         ));
         // An emulated watcher may be late, and then nothing is started.
         let stale = answer.code == NOT_STARTED && answer.output.contains("stale");
