@@ -178,6 +178,8 @@ pub enum Entrance {
     Resolver,
     /// The token entrance; the client showed the token of a run.
     Token,
+    /// The same entrance; the client is at an address that the configuration knows.
+    Address,
 }
 
 /// The judgement.

@@ -16,7 +16,7 @@ mod parse;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use policy::authority::{Authority, Host};
@@ -88,6 +88,8 @@ pub struct Listen {
     pub identities: Vec<Identity>,
     /// Whose a token is, beside those of runs.
     pub tokens: Vec<TokenIdentity>,
+    /// Who is at an address of another machine or container, on the token entrance and without a token.
+    pub places: Vec<AddressIdentity>,
 }
 
 /// `[[listen.identity]]`
@@ -108,6 +110,19 @@ pub struct Identity {
 pub struct TokenIdentity {
     /// What the token digests to.
     pub digest: TokenDigest,
+    /// Label of the agent.
+    pub agent: String,
+    /// Label of the company.
+    pub company: String,
+    /// Name of a `[profile.NAME]`.
+    pub profile: String,
+}
+
+/// `[[listen.identity]]` with `address` in the place of `uid`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddressIdentity {
+    /// Where its connections come from; never mapped, never of this machine.
+    pub address: IpAddr,
     /// Label of the agent.
     pub agent: String,
     /// Label of the company.

@@ -217,7 +217,9 @@ pub(crate) async fn admitted<IO>(
 /// What everybody is granted whom the configuration knows.
 pub(crate) fn grants(listen: &Listen) -> impl Iterator<Item = Grant> {
     let uids = listen.identities.iter().filter_map(grant);
-    uids.chain(listen.tokens.iter().filter_map(token::grant))
+    let tokens = listen.tokens.iter().filter_map(token::grant);
+    let places = listen.places.iter().filter_map(token::place_grant);
+    uids.chain(tokens).chain(places)
 }
 
 /// What a uid of the TCP entrance is granted. Its run is the uid itself: there is no other.

@@ -27,6 +27,7 @@ impl Entrance {
             Self::Redirected => "redirected",
             Self::Resolver => "resolver",
             Self::Token => "token",
+            Self::Address => "address",
         }
     }
 }

@@ -199,6 +199,55 @@ fn a_token_entrance_stands_beside_the_loopback_port_or_alone() {
 }
 
 #[test]
+fn an_agent_elsewhere_is_known_by_one_address_that_only_it_can_have() {
+    let port = "tcp = \"127.0.0.1:3128\"";
+    let entrance = "token = [\"10.20.0.1:3128\"]";
+    let text =
+        WHOLE
+            .replacen(port, entrance, 1)
+            .replacen("uid = 1500", "address = \"10.20.0.2\"", 1);
+    let listen = parse(&text).unwrap().listen.unwrap();
+    assert_eq!((listen.identities.len(), listen.tokens.len()), (0, 0));
+    assert_eq!(listen.places[0].address.to_string(), "10.20.0.2");
+    for (one, canonical) in [("fd20::2", "fd20::2"), ("::ffff:10.20.0.2", "10.20.0.2")] {
+        let listen = parse(&text.replacen("10.20.0.2", one, 1)).unwrap().listen;
+        assert_eq!(listen.unwrap().places[0].address.to_string(), canonical);
+    }
+    for (new, wanted) in [
+        ("address = \"127.0.0.9\"", "is this machine itself"),
+        ("address = \"::1\"", "is this machine itself"),
+        ("address = \"::ffff:127.0.0.1\"", "is this machine itself"),
+        ("address = \"0.0.0.0\"", "is nobody's address"),
+        ("address = \"ff02::1\"", "is nobody's address"),
+        ("address = \"10.20.0.0/24\"", "is not one IP address"),
+        ("address = \"agent\"", "is not one IP address"),
+        (
+            "address = \"10.20.0.2\"\nuid = 1500",
+            "address: stands beside a uid",
+        ),
+        (
+            "address = \"10.20.0.2\"\ntoken_sha256 = \"a5\"",
+            "address: stands beside the token_sha256",
+        ),
+    ] {
+        let said = problems(&text.replacen("address = \"10.20.0.2\"", new, 1));
+        assert!(said.contains(wanted), "{new}: {said}");
+    }
+    let nowhere = text.replacen(entrance, port, 1);
+    assert!(problems(&nowhere).contains("listen.token: is missing"));
+    let other = |address: &str| {
+        format!(
+            "{text}\n[[listen.identity]]\naddress = \"{address}\"\nagent = \"a\"\ncompany = \"c\"\nprofile = \"default\"\n"
+        )
+    };
+    assert!(parse(&other("10.20.0.3")).is_ok(), "control");
+    for same in ["10.20.0.2", "::ffff:10.20.0.2"] {
+        let said = problems(&other(same));
+        assert!(said.contains("10.20.0.2 is listed twice"), "{said}");
+    }
+}
+
+#[test]
 fn an_unknown_key_names_its_nearest_and_its_line() {
     let said = problems(&WHOLE.replace("leaf_cache", "leaf_cash"));
     let line = WHOLE

@@ -2,6 +2,7 @@
 //! looked up for each request, so that a reload judges the next request of a connection that is
 //! already open.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -72,6 +73,18 @@ impl Client {
             owner: format!("token:{token}").into(),
             run: None,
             token: Some(token),
+            grant,
+        }
+    }
+
+    /// Whoever is at an address that the configuration knows.
+    pub fn of_place(grant: Grant, address: IpAddr) -> Self {
+        Self {
+            entrance: Entrance::Address,
+            peer_uid: None,
+            owner: format!("address:{address}").into(),
+            run: None,
+            token: None,
             grant,
         }
     }

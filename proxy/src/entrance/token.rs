@@ -4,6 +4,7 @@
 //! Many clients ask without it first and show it when they are told to, on the same connection; the
 //! answer that tells them is all that this side of the door knows to say. Once a client is known, its
 //! connection goes the way of every other, and each further request on it must show the same token.
+//! Who is at an address that the configuration knows needs no token, and is nobody else for having one.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -21,7 +22,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
 use super::client::Client;
-use crate::config::TokenIdentity;
+use crate::config::{AddressIdentity, TokenIdentity};
 use crate::framing::{Bounds, Opening};
 use crate::gate::Gate;
 use crate::identify::{self, IdentifyError};
@@ -89,6 +90,12 @@ async fn serve(
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "a client was gone before it was served");
         return;
+    }
+    // Only from elsewhere: a client of this machine takes whichever address it likes.
+    if matches!(owner, Ok(None))
+        && let Some(client) = at_place(&gate, peer.ip())
+    {
+        return super::admitted(gate, Arc::new(client), stream, None).await;
     }
     if let Some((uid, reason)) = vouched(&gate, owner) {
         let line = super::unknown(&gate, Entrance::Token, uid, &reason);
@@ -253,6 +260,31 @@ impl Door<'_> {
 pub(super) fn grant(identity: &TokenIdentity) -> Option<Grant> {
     let digest = identity.digest.to_string();
     let run = RunId::parse(&format!("token-{}", digest.get(..16)?)).ok()?;
+    Grant::new(
+        &identity.company,
+        &identity.agent,
+        None,
+        run,
+        &identity.profile,
+    )
+    .ok()
+}
+
+/// Who is at this address, if the configuration says so.
+fn at_place(gate: &Gate, address: IpAddr) -> Option<Client> {
+    let address = address.to_canonical();
+    let mut places = gate.config.listen.iter().flat_map(|listen| &listen.places);
+    let identity = places.find(|place| place.address == address)?;
+    Some(Client::of_place(place_grant(identity)?, address))
+}
+
+/// What the agent at an address is granted. Its run is named after the address, part by part.
+pub(super) fn place_grant(identity: &AddressIdentity) -> Option<Grant> {
+    let parts = match identity.address {
+        IpAddr::V4(address) => address.to_string().replace('.', "-"),
+        IpAddr::V6(address) => address.segments().map(|part| format!("{part:x}")).join("-"),
+    };
+    let run = RunId::parse(&format!("address-{parts}")).ok()?;
     Grant::new(
         &identity.company,
         &identity.agent,

@@ -52,6 +52,7 @@ fn record() -> impl Strategy<Value = Record> {
         Entrance::Redirected,
         Entrance::Resolver,
         Entrance::Token,
+        Entrance::Address,
     ];
     let words = (
         prop::sample::select(kinds.to_vec()),

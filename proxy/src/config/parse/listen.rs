@@ -1,14 +1,14 @@
 //! `[listen]`: where clients may come in, and who they are there.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use policy::grant::TokenDigest;
 
 use super::{OVERFLOW_UID, known_profile, label};
 use crate::config::document::{At, Section};
-use crate::config::{Identity, Listen, Profile, TokenIdentity};
+use crate::config::{AddressIdentity, Identity, Listen, Profile, TokenIdentity};
 
 pub(super) fn listen(
     mut section: Section<'_, '_>,
@@ -56,16 +56,24 @@ pub(super) fn listen(
             "give each entrance a port of its own",
         );
     }
-    let (mut identities, mut tokens) = (Vec::new(), Vec::new());
-    let mut by_uid = false;
+    let mut known = Everybody::default();
+    let (mut by_uid, mut by_address) = (false, false);
     for entry in section.sections("identity") {
-        by_uid |= entry.has("uid") || !entry.has("token_sha256");
-        match identity(entry, profiles, &identities, &tokens) {
-            Some(Known::Uid(identity)) => identities.push(identity),
-            Some(Known::Token(identity)) => tokens.push(identity),
+        let other = entry.has("token_sha256") || entry.has("address");
+        by_uid |= entry.has("uid") || !other;
+        by_address |= entry.has("address");
+        match identity(entry, profiles, &known) {
+            Some(Known::Uid(identity)) => known.uids.push(identity),
+            Some(Known::Token(identity)) => known.tokens.push(identity),
+            Some(Known::Address(identity)) => known.places.push(identity),
             None => {}
         }
     }
+    let Everybody {
+        uids: identities,
+        tokens,
+        places,
+    } = known;
     let asks_for_uids = !(without_tcp && redirected.is_empty() && resolver.is_empty() && !by_unix);
     if asks_for_uids && !by_uid {
         section.problem(
@@ -83,6 +91,14 @@ pub(super) fn listen(
             "add token = [\"ADDRESS:PORT\"]",
         );
     }
+    if by_address && !by_token {
+        section.problem(
+            section.at(),
+            "token",
+            "is missing: nobody of another address could come in",
+            "add token = [\"ADDRESS:PORT\"]",
+        );
+    }
     section.close();
     Some(Listen {
         tcp,
@@ -92,6 +108,7 @@ pub(super) fn listen(
         resolver,
         identities,
         tokens,
+        places,
     })
     .filter(|listen| listen.tcp.is_some() || !listen.token.is_empty() || !listen.unix.is_empty())
 }
@@ -99,27 +116,40 @@ pub(super) fn listen(
 enum Known {
     Uid(Identity),
     Token(TokenIdentity),
+    Address(AddressIdentity),
 }
 
-/// One `[[listen.identity]]`: by a uid or by a token.
+#[derive(Default)]
+struct Everybody {
+    uids: Vec<Identity>,
+    tokens: Vec<TokenIdentity>,
+    places: Vec<AddressIdentity>,
+}
+
+/// One `[[listen.identity]]`: by a uid, by a token or by an address.
 fn identity(
     mut entry: Section<'_, '_>,
     profiles: &BTreeMap<String, Profile>,
-    identities: &[Identity],
-    tokens: &[TokenIdentity],
+    known: &Everybody,
 ) -> Option<Known> {
-    match (entry.has("uid"), entry.has("token_sha256")) {
-        (false, false) => entry.problem(entry.at(), "uid", "is missing", "add uid = 1500"),
-        (true, true) => entry.problem(
-            entry.at(),
-            "token_sha256",
-            "stands beside a uid",
-            "make two identities of it: one is known by its uid, the other by its token",
-        ),
-        (true, false) | (false, true) => {}
+    let keys = ["uid", "token_sha256", "address"];
+    let mut has = keys.into_iter().filter(|key| entry.has(key));
+    match (has.next(), has.next()) {
+        (None, _) => entry.problem(entry.at(), "uid", "is missing", "add uid = 1500"),
+        (Some(first), Some(second)) => {
+            let article = if first == "uid" { "a" } else { "the" };
+            entry.problem(
+                entry.at(),
+                second,
+                format!("stands beside {article} {first}"),
+                "make two identities of it: each is known by one thing, its uid, its token or its address",
+            );
+        }
+        (Some(_), None) => {}
     }
     let uid = entry.integer("uid");
     let digest = entry.string("token_sha256");
+    let address = entry.string("address");
     let agent = label(&mut entry, "agent");
     let company = label(&mut entry, "company");
     let profile = entry.required_string("profile", "\"default\"");
@@ -128,35 +158,68 @@ fn identity(
     }
     let uid = uid.and_then(|uid| identity_uid(&entry, &uid));
     if let Some(uid) = uid
-        && identities.iter().any(|identity| identity.uid == uid)
+        && known.uids.iter().any(|identity| identity.uid == uid)
     {
         let problem = format!("{uid} is listed twice");
         entry.problem(entry.at(), "uid", problem, "keep one of them");
     }
     let digest = digest.and_then(|text| token_digest(&entry, &text));
     if let Some(digest) = digest
-        && tokens.iter().any(|identity| identity.digest == digest)
+        && known
+            .tokens
+            .iter()
+            .any(|identity| identity.digest == digest)
     {
         let hint = "give each agent a token of its own";
         entry.problem(entry.at(), "token_sha256", "is listed twice", hint);
     }
+    let address = address.and_then(|text| elsewhere(&entry, &text));
+    if let Some(address) = address
+        && known
+            .places
+            .iter()
+            .any(|identity| identity.address == address)
+    {
+        let problem = format!("{address} is listed twice");
+        entry.problem(entry.at(), "address", problem, "keep one of them");
+    }
     entry.close();
     let (agent, company, profile) = (agent?, company?, profile?.value);
-    match (uid, digest) {
-        (Some(uid), None) => Some(Known::Uid(Identity {
+    match (uid, digest, address) {
+        (Some(uid), None, None) => Some(Known::Uid(Identity {
             uid,
             agent,
             company,
             profile,
         })),
-        (None, Some(digest)) => Some(Known::Token(TokenIdentity {
+        (None, Some(digest), None) => Some(Known::Token(TokenIdentity {
             digest,
             agent,
             company,
             profile,
         })),
-        (Some(_), Some(_)) | (None, None) => None,
+        (None, None, Some(address)) => Some(Known::Address(AddressIdentity {
+            address,
+            agent,
+            company,
+            profile,
+        })),
+        (_, _, _) => None,
     }
+}
+
+/// An address that one other machine or container has.
+fn elsewhere(section: &Section<'_, '_>, text: &At<String>) -> Option<IpAddr> {
+    let address = text.value.parse::<IpAddr>().map(|it| it.to_canonical());
+    let problem = match address {
+        Ok(at) if at.is_loopback() => format!("{at} is this machine itself"),
+        Ok(at) if at.is_unspecified() || at.is_multicast() => format!("{at} is nobody's address"),
+        Ok(at) => return Some(at),
+        Err(_) => format!("{} is not one IP address", text.value),
+    };
+    let hint = "write the one address that the agent's container has and no other can take";
+    section.problem(text.at, "address", problem, hint);
+    None
 }
 
 fn token_digest(section: &Section<'_, '_>, text: &At<String>) -> Option<TokenDigest> {
