@@ -85,15 +85,37 @@ pub(super) fn health(args: &HealthArgs) -> Exit {
         say("ready");
         return Exit::Yes;
     }
+    let reasons = reasons(&status);
+    say(&format!("not ready: {}", reasons.join("; ")));
+    Exit::No
+}
+
+/// Everything that keeps a gate with this status from being ready.
+fn reasons(status: &Value) -> Vec<String> {
     let mut reasons = Vec::new();
+    // The hint is for whoever asks for the status.
+    let first = |text: &Value| Some(text.as_str()?.lines().next()?.to_owned());
     for part in ["boundary", "audit", "descriptors"] {
         if status[part]["ok"] != Value::Bool(true) {
-            let problem = status[part]["problem"].as_str().unwrap_or("not ok");
+            let problem = first(&status[part]["problem"]);
+            let problem = problem.unwrap_or_else(|| "not ok".to_owned());
             reasons.push(format!("{part}: {problem}"));
         }
     }
-    say(&format!("not ready: {}", reasons.join("; ")));
-    Exit::No
+    let policies = status["policies"].as_object().into_iter().flatten();
+    for (name, policy) in policies.filter(|(_, policy)| policy["stale"].is_object()) {
+        let since = policy["stale"]["since"].as_str().unwrap_or_default();
+        reasons.push(format!(
+            "policy {name}: its file is broken since {since}, the former one stays in force"
+        ));
+    }
+    for credential in status["credentials"].as_array().into_iter().flatten() {
+        if let Some(problem) = first(&credential["problem"]) {
+            let name = credential["name"].as_str().unwrap_or_default();
+            reasons.push(format!("credential {name}: {problem}"));
+        }
+    }
+    reasons
 }
 
 /// 0 when everything was taken up, 1 when something is broken and stays as it was.
