@@ -93,26 +93,48 @@ impl Place {
     }
 }
 
-/// The files `env` (as `docker run --env-file` takes it) and `env.sh` (for a shell) and what stands beside them, for clients that see the volume at `share`: written once, into the image.
+/// The files `env` (as `docker run --env-file` takes it) and `env.sh` (for a shell) and what stands beside them, for clients
+/// that see the volume at `share` and the gate at `gate`: written into the image, for [`GATE`].
 #[must_use]
-pub fn files(share: &str) -> Vec<(&'static str, String)> {
+pub fn files(gate: &str, share: &str) -> Vec<(&'static str, String)> {
     let hosts: [&str; 0] = [];
-    let mut files = environment::files::client_files(GATE, share, &hosts);
+    let mut files = environment::files::client_files(gate, share, &hosts);
     let exist: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
-    let mut table = environment::client_families_with(GATE, share, &|name| exist.contains(&name));
-    table.push(("GIT_CONFIG_SYSTEM".to_owned(), format!("{share}/gitconfig")));
-    table.push(("PORTCULLIS".to_owned(), "1".to_owned()));
-    table.sort();
-    let lines = table
-        .iter()
-        .map(|(name, value)| format!("{name}={value}\n"));
-    files.push(("env", lines.collect()));
+    let table = table(gate, share, &exist);
+    files.push(("env", lines(&table)));
     let quoted = |value: &str| value.replace('\'', "'\\''");
     let lines = table
         .iter()
         .map(|(name, value)| format!("export {name}='{}'\n", quoted(value)));
     files.push(("env.sh", lines.collect()));
     files
+}
+
+/// What `env` would say to clients that see the files of the image at `share`, where some speak of [`GATE`], and the gate at
+/// `gate`.
+#[must_use]
+pub fn env(gate: &str, share: &str) -> String {
+    let hosts: [&str; 0] = [];
+    let theirs = environment::files::client_files(gate, share, &hosts);
+    let ours = environment::files::client_files(GATE, share, &hosts);
+    let same = ours.iter().filter(|file| theirs.contains(file));
+    let exist: Vec<&str> = same.map(|(name, _)| *name).collect();
+    lines(&table(gate, share, &exist))
+}
+
+fn table(gate: &str, share: &str, exist: &[&str]) -> Vec<(String, String)> {
+    let mut table = environment::client_families_with(gate, share, &|name| exist.contains(&name));
+    table.push(("GIT_CONFIG_SYSTEM".to_owned(), format!("{share}/gitconfig")));
+    table.push(("PORTCULLIS".to_owned(), "1".to_owned()));
+    table.sort();
+    table
+}
+
+fn lines(table: &[(String, String)]) -> String {
+    let lines = table.iter();
+    lines
+        .map(|(name, value)| format!("{name}={value}\n"))
+        .collect()
 }
 
 /// The judgement of everything but the network.

@@ -47,9 +47,9 @@ pub enum ShareError {
         /// The mount point.
         volume: String,
     },
-    /// `[listen] unix` names no socket there.
+    /// `[listen] unix` names no socket there, and no agent may come by the network.
     #[error(
-        "no socket of [listen] unix lies in {0}\n  hint: write unix = [\"{0}/gate.sock\"] in proxy.toml"
+        "no socket of [listen] unix lies in {0}\n  hint: write unix = [\"{0}/gate.sock\"] in proxy.toml, or token = [\"ADDRESS:PORT\"] for agents on a network"
     )]
     NoSocket(String),
     /// A file could not be read or written.
@@ -85,8 +85,11 @@ impl Share {
         if volume != settled(&self.directory) {
             return Err(ShareError::NoVolume(shown));
         }
-        let mut sockets = config.listen.iter().flat_map(|listen| &listen.unix);
-        if !sockets.any(|socket| socket.parent() == Some(&self.directory)) {
+        let reached = config.listen.as_ref().is_some_and(|listen| {
+            let here = |socket: &PathBuf| socket.parent() == Some(&self.directory);
+            !listen.token.is_empty() || listen.unix.iter().any(here)
+        });
+        if !reached {
             return Err(ShareError::NoSocket(shown));
         }
         for (key, path) in private(config) {

@@ -15,7 +15,7 @@ Carries loopback connections to the gate's unix socket and runs a command beside
 
 Usage: portcullis-relay [--gate SOCKET] [--listen IP:PORT] [--direct] (-- COMMAND… | --control-fd N)
        portcullis-relay sidecar [--share DIR] [--boundary STATUS] (-- COMMAND… | --check)
-       portcullis-relay environment [--share DIR] [--write DIR]
+       portcullis-relay environment [--gate URL] [--share DIR] [--write DIR]
 
   --gate SOCKET      the run's socket [default: /run/portcullis/gate.sock]
   --listen IP:PORT   where clients connect [default: 127.0.0.1:3128]
@@ -33,6 +33,7 @@ capabilities, the host's network, a container engine's socket, no wall), else ru
 
 environment: prints NAME=VALUE lines for programs that see the gate's volume at --share; with --write, puts that and the
 files of apt, git, wget and Maven into DIR
+  --gate URL         where such programs reach the gate [default: http://127.0.0.1:3128]
 
 Examples:
   portcullis-relay --gate /run/portcullis/gate.sock -- curl https://example.com/
@@ -213,6 +214,7 @@ fn become_it(command: &mut Command) -> (u8, String) {
 
 /// `environment`
 struct Written {
+    gate: String,
     share: PathBuf,
     directory: Option<PathBuf>,
 }
@@ -220,12 +222,14 @@ struct Written {
 impl Written {
     fn parse(mut words: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let mut this = Self {
+            gate: sidecar::GATE.to_owned(),
             share: PathBuf::from(sidecar::SHARE),
             directory: None,
         };
         while let Some(word) = words.next() {
             let mut value = || words.next().ok_or(format!("{word} needs a value"));
             match word.as_str() {
+                "--gate" => this.gate = url(value()?)?,
                 "--share" => this.share = absolute(value()?)?,
                 "--write" => this.directory = Some(PathBuf::from(value()?)),
                 "--help" | "-h" => return Ok(None),
@@ -236,25 +240,26 @@ impl Written {
     }
 
     fn run(self) -> Result<Ended, (u8, String)> {
-        let files = sidecar::files(&self.share.to_string_lossy());
-        match &self.directory {
-            Some(directory) => {
-                for (name, text) in files {
-                    let path = directory.join(name);
-                    std::fs::write(&path, text).map_err(|error| {
-                        (1, format!("cannot write {}: {error}", path.display()))
-                    })?;
-                }
-            }
-            None => {
-                let (_, env) = files
-                    .into_iter()
-                    .find(|(name, _)| *name == "env")
-                    .unwrap_or_default();
-                print(&env);
-            }
+        let share = self.share.to_string_lossy();
+        let Some(directory) = &self.directory else {
+            print(&sidecar::env(&self.gate, &share));
+            return Ok(Ended::Code(0));
+        };
+        for (name, text) in sidecar::files(&self.gate, &share) {
+            let path = directory.join(name);
+            std::fs::write(&path, text)
+                .map_err(|error| (1, format!("cannot write {}: {error}", path.display())))?;
         }
         Ok(Ended::Code(0))
+    }
+}
+
+/// Of a proxy that speaks plain HTTP, on one line.
+fn url(text: String) -> Result<String, String> {
+    let plain = |rest: &str| !rest.is_empty() && rest.chars().all(|it| it.is_ascii_graphic());
+    match text.strip_prefix("http://").is_some_and(plain) {
+        true => Ok(text),
+        false => Err(format!("{text} is not http://ADDRESS:PORT")),
     }
 }
 

@@ -104,7 +104,7 @@ fn the_gates_variables_win_and_a_persons_own_key_stays() {
 
 #[test]
 fn the_env_file_can_be_read_by_a_shell_and_by_compose() {
-    let files = files("/portcullis");
+    let files = files(GATE, "/portcullis");
     let (_, env) = files.iter().find(|(name, _)| *name == "env").unwrap();
     assert!(
         env.contains("\nHTTPS_PROXY=http://127.0.0.1:3128\n"),
@@ -116,6 +116,28 @@ fn the_env_file_can_be_read_by_a_shell_and_by_compose() {
     assert_eq!(shell.lines().count(), env.lines().count());
     assert!(shell.contains("export JAVA_TOOL_OPTIONS='-D"), "{shell}");
     assert!(!env.contains("KEY=") && !env.contains("TOKEN="), "{env}");
+}
+
+#[test]
+fn a_gate_elsewhere_is_named_and_files_that_name_another_are_not() {
+    let gate = "http://172.31.77.2:3128";
+    let env = env(gate, "/portcullis");
+    assert!(env.contains(&format!("\nHTTPS_PROXY={gate}\n")), "{env}");
+    assert!(env.contains("\nWGETRC=/portcullis/wgetrc\n"), "{env}");
+    assert!(
+        !env.contains("apt.conf") && !env.contains("127.0.0.1:3128"),
+        "{env}"
+    );
+    // Controls: on loopback it is what the image's file says, and written anew the files are the gate's.
+    let image = files(GATE, "/portcullis");
+    let (_, file) = image.iter().find(|(name, _)| *name == "env").unwrap();
+    assert_eq!(&super::env(GATE, "/portcullis"), file);
+    let written = files(gate, "/portcullis");
+    let (_, apt) = written
+        .iter()
+        .find(|(name, _)| *name == "apt.conf")
+        .unwrap();
+    assert!(apt.contains(gate), "{apt}");
 }
 
 #[test]

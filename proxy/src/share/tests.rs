@@ -5,8 +5,16 @@ fn config(control: &str, state: &str, socket: &str) -> Config {
 }
 
 fn parsed(control: &str, state: &str, socket: &str) -> Result<Config, crate::config::ConfigError> {
+    listening(control, state, &format!("unix = [\"{socket}\"]"))
+}
+
+fn listening(
+    control: &str,
+    state: &str,
+    listen: &str,
+) -> Result<Config, crate::config::ConfigError> {
     let text = format!(
-        "[listen]\nunix = [\"{socket}\"]\n[[listen.identity]]\nuid = 1000\nagent = \"a\"\ncompany = \"c\"\n\
+        "[listen]\n{listen}\n[[listen.identity]]\nuid = 1000\nagent = \"a\"\ncompany = \"c\"\n\
          profile = \"default\"\n[control]\nsocket = \"{control}\"\n[runs]\ndirectory = \"/tmpfs/runs\"\n\
          [ca]\ndirectory = \"{state}/ca\"\n[audit]\ndirectory = \"{state}/audit\"\n[boundary]\nexternal = \"none\"\n\
          [profile.default]\npolicy = \"/etc/p.toml\"\n"
@@ -34,6 +42,12 @@ fn nothing_of_the_gates_own_lies_on_the_agents_volume() {
     let elsewhere = config("/tmpfs/control.sock", "/state", "/nope/other/gate.sock");
     let no_socket = said(share("/nope/agents"), &elsewhere, &mounts);
     assert!(no_socket.contains("/nope/agents/gate.sock"), "{no_socket}");
+    // Who comes by a network needs no socket there.
+    let both = "unix = [\"/nope/other/gate.sock\"]\ntoken = [\"10.20.0.1:3128\"]";
+    let network = listening("/tmpfs/control.sock", "/state", both).unwrap();
+    share("/nope/agents")
+        .check_mounts(&network, &mounts)
+        .unwrap();
 }
 
 /// By its path the configuration already tells; by a link only the mounts do.
