@@ -3,6 +3,11 @@
 
 mod alone;
 mod entrypoint;
-mod image;
+mod hostile;
+pub(crate) mod image;
+mod internal;
 mod lab;
+mod lxc;
+pub(crate) mod reboot;
 mod shared;
+mod stored;

@@ -61,3 +61,14 @@ fn requests_leave_no_descriptors_behind() {
         descriptors()
     );
 }
+
+#[test]
+fn no_reboot_opens_a_sidecar() {
+    crate::sidecar::reboot::reboots(rounds());
+}
+
+/// Forty megabytes where the shipped profile was built, as `./tests/run soak` does.
+#[test]
+fn the_sidecar_image_is_small() {
+    crate::sidecar::image::is_small();
+}

@@ -1,7 +1,7 @@
 //! A Docker daemon of the tests' own: private socket, data and network namespace.
 //!
 //! Its bridge lies in a namespace without any way out, where the stand-ins listen. It costs some seconds to start and is kept
-//! as long as this process lives. Then, however that ends, [`SUPERVISOR`] stops it and takes everything away. The images are
+//! as long as this process lives; a test may stop it and start it again, as a machine does that boots. Then, however that ends, [`SUPERVISOR`] stops it and takes everything away. The images are
 //! the product's own, built by `provisioning/sidecar/build`, and an agent's, made by `tests/agent_root`; nothing is pulled.
 
 use std::fs;
@@ -11,18 +11,22 @@ use std::sync::mpsc::channel;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
 use crate::command::{Finished, Program};
 use crate::netns::Netns;
 use crate::{binaries, host, wait};
 
 /// Where containers on the bridge find a resolver, once [`crate::names::Names`] serves it.
 pub const RESOLVER: &str = "93.184.215.53";
+/// What containers on the bridge have of IPv6.
+const BRIDGE6: &str = "fd00:d0c:0:1::/64";
 
 /// Runs the daemon in namespace $1 until it is told to end, as the kernel does when who started it dies. What is in the
 /// namespace then goes too, and directory $2.
 const SUPERVISOR: &str = r#"
-netns=$1 directory=$2; shift 2
-nsenter --net="/run/netns/$netns" dockerd "$@" & daemon=$!
+netns=$1 directory=$2 down=; shift 2
 end() {
     trap '' TERM
     kill -TERM "$daemon" 2>/dev/null
@@ -34,8 +38,16 @@ end() {
     exit 0
 }
 trap end TERM
-wait "$daemon"
-end
+trap 'down=1; kill -TERM "$daemon"' USR1
+trap 'down=' USR2
+while :; do
+    nsenter --net="/run/netns/$netns" dockerd "$@" & daemon=$!
+    while kill -0 "$daemon" 2>/dev/null; do wait "$daemon"; done
+    [ -n "$down" ] || end
+    : >"$directory/down"
+    while [ -n "$down" ]; do sleep 0.05; done
+    rm "$directory/down"
+done
 "#;
 
 /// The daemon.
@@ -67,6 +79,7 @@ impl Engine {
             .arg(&directory)
             .args(words)
             .args(["--iptables=false", "--ip6tables=false", "--ip-masq=false"])
+            .args(["--ipv6", &format!("--fixed-cidr-v6={BRIDGE6}")])
             .args(["--ip-forward=false", "--userland-proxy=false"])
             .args(["--shutdown-timeout=3", "--log-level=warn"]);
         // The kernel tells it when the thread dies that started it: that one stays.
@@ -85,27 +98,52 @@ impl Engine {
             directory,
             supervisor,
         };
+        engine.until_it_answers();
+        let load = engine.docker(["load", "--quiet", "--input"]).arg(image());
+        load.limit(300).run().ok();
+        let import = engine.docker(["import", "--change=CMD [\"/bin/bash\"]"]);
+        import.arg(agent_root()).arg("agent").limit(300).run().ok();
+        engine
+    }
+
+    fn until_it_answers(&self) {
         wait::until_within(Duration::from_secs(90), "the engine answers", || {
-            let mut child = engine
+            let mut child = self
                 .supervisor
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             if let Ok(Some(status)) = child.try_wait() {
-                panic!("dockerd: {status}: {}", engine.log());
+                panic!("dockerd: {status}: {}", self.log());
             }
-            engine
-                .docker(["version"])
-                .run()
-                .status
-                .success()
-                .then_some(())
+            let version = self.docker(["version"]).run();
+            version.status.success().then_some(())
         });
-        let load = engine.docker(["load", "--quiet", "--input"]).arg(image());
-        load.limit(300).run().ok();
-        let import = engine.docker(["import", "--change=CMD [\"/bin/bash\"]"]);
-        let root = prepared("agent", "agent_root").join("agent.tar");
-        import.arg(root).arg("agent").limit(300).run().ok();
-        engine
+    }
+
+    /// Stops the daemon, and every container with it, as a machine does that goes down. Returns when it is gone.
+    pub fn stop(&self) {
+        self.tell(Signal::SIGUSR1);
+        wait::until_within(Duration::from_secs(60), "the engine is gone", || {
+            self.directory.join("down").exists().then_some(())
+        });
+    }
+
+    /// Starts it again, and with it whatever its restart policies say. Returns when it answers.
+    pub fn start_again(&self) {
+        self.tell(Signal::SIGUSR2);
+        wait::until_within(Duration::from_secs(60), "the engine comes", || {
+            (!self.directory.join("down").exists()).then_some(())
+        });
+        self.until_it_answers();
+    }
+
+    fn tell(&self, signal: Signal) {
+        let child = self
+            .supervisor
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let pid = i32::try_from(child.id()).expect("a pid is small");
+        kill(Pid::from_raw(pid), signal).expect("it is this process's child");
     }
 
     /// A folder that goes with it.
@@ -160,6 +198,11 @@ impl Engine {
 /// The product's image, as `docker load` takes it.
 pub fn image() -> PathBuf {
     prepared("sidecar", "../provisioning/sidecar/build").join("image.tar")
+}
+
+/// An agent's root, as a tar.
+pub fn agent_root() -> PathBuf {
+    prepared("agent", "agent_root").join("agent.tar")
 }
 
 /// A folder that `tests/run` has filled before: beside the folder of the programs.

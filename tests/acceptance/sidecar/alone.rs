@@ -13,7 +13,7 @@ const COUNTED: &str = "\"input_tokens\":5";
 
 #[test]
 fn an_agent_without_a_network_works_by_the_gate_alone() {
-    let project = Project::new("compose.yaml");
+    let project = Project::new(&["compose.yaml"]);
     project.up();
 
     // As the entrypoint starts it: told of the gate, and carrying nothing.
@@ -68,6 +68,7 @@ fn an_agent_without_a_network_works_by_the_gate_alone() {
     claude_code_completes_a_prompt(&project);
     the_operator_sees_it(&project);
     a_signal_reloads(&project);
+    a_gate_that_would_not_pass_everything_is_unhealthy(&project);
     a_proof_is_green_inside_and_red_outside(&project);
 
     let gate = project.container("gate");
@@ -208,6 +209,30 @@ fn a_signal_reloads(project: &Project) {
         let asked = project.agent(&curl);
         asked.stdout.contains(COUNTED).then_some(())
     });
+}
+
+/// The engine knows it by the check of the shipped file, and whoever asks it, why.
+fn a_gate_that_would_not_pass_everything_is_unhealthy(project: &Project) {
+    let gate = project.container("gate");
+    let hang_up = || {
+        let kill = ["kill", "--signal", "HUP", &gate];
+        project.docker(&kill).run().ok();
+    };
+    assert_eq!(project.until_health("gate", "healthy"), "ready");
+    project.write_policy("[[service]]\nkind = \"nonsense\"\n");
+    hang_up();
+    let said = project.until_health("gate", "unhealthy");
+    assert!(
+        said.starts_with("not ready: policy default: its file is broken since 2"),
+        "{said}"
+    );
+    // It serves by the former one meanwhile.
+    let script = format!(". /portcullis/env.sh; curl --silent --data '{{}}' {COUNT}");
+    let served = project.exec("agent", &["sh", "-c", &script]).run().ok();
+    assert!(served.stdout.contains(COUNTED), "{}", served.shown());
+    project.write_policy("");
+    hang_up();
+    assert_eq!(project.until_health("gate", "healthy"), "ready");
 }
 
 fn a_proof_is_green_inside_and_red_outside(project: &Project) {

@@ -28,7 +28,7 @@ struct Case<'a> {
 
 #[test]
 fn whatever_would_make_the_gate_worthless_is_refused_with_its_remedy() {
-    let project = Project::new("compose.yaml");
+    let project = Project::new(&["compose.yaml"]);
     project.up();
     let check = |words: &[&str]| run(&project, words, &["sidecar", "--check"]);
     check(&[]).ok();

@@ -27,6 +27,24 @@ fn build(words: &[&str]) -> Finished {
     build.limit(300).run()
 }
 
+/// That the image is no larger than its profile allows: forty million bytes as it is shipped. What `./tests/run` builds is
+/// hardly optimised, and a debug build not at all.
+pub(crate) fn is_small() {
+    let profile = binaries::directory();
+    let most = match profile.file_name().and_then(|name| name.to_str()) {
+        Some("release") => 40_000_000,
+        Some("debug") => 130_000_000,
+        _ => 56_000_000,
+    };
+    let size = fs::metadata(image()).unwrap().len();
+    assert!(size < most, "{size} bytes of {most}: {}", image().display());
+    let archive = Program::new("tar").args(["--list", "--file"]).arg(image());
+    assert!(
+        archive.run().ok().stdout.contains("manifest.json"),
+        "it is the image"
+    );
+}
+
 fn json(path: &Path) -> Value {
     serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap()
 }

@@ -1,7 +1,7 @@
 //! An engine, a model's API beyond it, and projects made of the shipped files.
 
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -18,11 +18,13 @@ use tests::{binaries, host, wait};
 pub(super) const MODEL: &str = "api.anthropic.com";
 /// A host that records who sends it anything.
 pub(super) const PEER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 7);
+/// The same host.
+pub(super) const PEER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7);
 
 /// What all projects of a test run share.
 pub(super) struct Lab {
     pub(super) engine: Engine,
-    _names: Names,
+    pub(super) names: Names,
     pub(super) pki: Pki,
     pub(super) credential: Canary,
     _model: Stand,
@@ -35,6 +37,11 @@ impl Lab {
         LAB.get_or_init(Self::make)
     }
 
+    /// One of a test's own, which stops its engine. It goes when this process ends, too.
+    pub(super) fn own() -> &'static Self {
+        Box::leak(Box::new(Self::make()))
+    }
+
     fn make() -> Self {
         let engine = Engine::start();
         let directory = engine.directory();
@@ -43,6 +50,7 @@ impl Lab {
         for address in [resolver, model, PEER] {
             engine.netns.add_address(address.into());
         }
+        engine.netns.add_address(PEER6.into());
         let names = Names::serve_at(&engine.netns, resolver);
         names.set(MODEL, model);
         let (pki, _) = Pki::make(&directory.join("pki"), &[MODEL.to_owned()]).unwrap();
@@ -55,29 +63,38 @@ impl Lab {
         let model = Stand::start(&engine.netns, &place, &pki, at, &words);
         Self {
             engine,
-            _names: names,
+            names,
             pki,
             credential,
             _model: model,
         }
     }
 
-    /// Packets to [`PEER`] so far, of any protocol, as the machine at the other end of the bridge saw them. Counts from the
-    /// first call on.
+    /// Packets to [`PEER`] and [`PEER6`] so far, of any protocol, that the machine at the other end of the bridge took in: what
+    /// only crosses another bridge of its is for others. Counts from the first call on.
     pub(super) fn packets_to_peer(&self) -> u64 {
+        let peers = [PEER.to_string(), PEER6.to_string()];
+        peers.iter().map(|peer| self.packets_to(peer)).sum()
+    }
+
+    /// To one of the two.
+    pub(super) fn packets_to(&self, peer: &str) -> u64 {
+        let counter = if peer.contains(':') { "six" } else { "four" };
         let list = || {
             Program::new("nft")
-                .args(["-j", "list", "counter", "inet", "peer", "heard"])
+                .args(["-j", "list", "counter", "inet", "peer", counter])
                 .in_netns(&self.engine.netns)
                 .run()
         };
         if !list().status.success() {
             self.engine.netns.nft(&format!(
                 "table inet peer {{
-                    counter heard {{ }}
+                    counter four {{ }}
+                    counter six {{ }}
                     chain in {{
-                        type filter hook prerouting priority -300; policy accept;
-                        iifname != \"lo\" ip daddr {PEER} counter name heard
+                        type filter hook input priority -300; policy accept;
+                        iifname != \"lo\" ip daddr {PEER} counter name four
+                        iifname != \"lo\" ip6 daddr {PEER6} counter name six
                     }}
                 }}"
             ));
@@ -95,24 +112,24 @@ impl Lab {
 pub(super) struct Project {
     pub(super) lab: &'static Lab,
     name: String,
-    file: &'static str,
+    files: &'static [&'static str],
     directory: tempfile::TempDir,
 }
 
 impl Project {
-    /// Nothing runs yet. `command` is the agent's.
-    pub(super) fn new(file: &'static str) -> Self {
-        let lab = Lab::shared();
+    /// Nothing runs yet.
+    pub(super) fn new(files: &'static [&'static str]) -> Self {
+        Self::of(Lab::shared(), files)
+    }
+
+    /// The same on this engine.
+    pub(super) fn of(lab: &'static Lab, files: &'static [&'static str]) -> Self {
         let directory = host::scratch();
         let shipped = binaries::repository().join("provisioning/sidecar");
-        for name in [
-            "compose.yaml",
-            "compose.shared.yaml",
-            "proxy.toml",
-            "proxy.shared.toml",
-            "boundary.toml",
-        ] {
-            fs::copy(shipped.join(name), directory.path().join(name)).unwrap();
+        for found in fs::read_dir(shipped).unwrap().map(Result::unwrap) {
+            if found.file_type().unwrap().is_file() {
+                fs::copy(found.path(), directory.path().join(found.file_name())).unwrap();
+            }
         }
         host::directory(&directory.path().join("secrets"), 0, 0o755);
         host::directory(&directory.path().join("policies"), 0, 0o755);
@@ -130,7 +147,7 @@ impl Project {
         let project = Self {
             lab,
             name,
-            file,
+            files,
             directory,
         };
         project.write_policy("");
@@ -153,7 +170,8 @@ impl Project {
     }
 
     pub(super) fn compose(&self, words: &[&str]) -> Program {
-        let base = ["--project-name", &self.name, "--file", self.file];
+        let mut base = vec!["--project-name", &self.name];
+        base.extend(self.files.iter().flat_map(|file| ["--file", file]));
         let compose = self.lab.engine.compose(self.directory.path(), base);
         compose.env("AGENT_IMAGE", "agent").args(words)
     }
@@ -169,10 +187,18 @@ impl Project {
     }
 
     pub(super) fn until_healthy(&self, service: &str) {
-        wait::until_within(Duration::from_secs(90), "a healthy container", || {
+        self.until_health(service, "healthy");
+    }
+
+    /// Until the engine says so of its health. What the last check printed.
+    pub(super) fn until_health(&self, service: &str, wanted: &str) -> String {
+        wait::until_within(Duration::from_secs(90), wanted, || {
             let health = self.inspect(service, "{{.State.Health.Status}}");
-            (health == "healthy").then_some(())
+            (health == wanted).then_some(())
         });
+        let log = "{{range .State.Health.Log}}{{.Output}}{{end}}";
+        let said = self.inspect(service, log);
+        said.lines().next_back().unwrap_or_default().to_owned()
     }
 
     /// A container's name.
@@ -183,6 +209,11 @@ impl Project {
     /// A volume's name.
     pub(super) fn volume(&self, volume: &str) -> String {
         format!("{}_{volume}", self.name)
+    }
+
+    /// The gate's volume, as agents mount it.
+    pub(super) fn share(&self) -> String {
+        format!("--volume={}:/portcullis:ro", self.volume("portcullis"))
     }
 
     pub(super) fn inspect(&self, service: &str, format: &str) -> String {

@@ -6,51 +6,19 @@ use std::time::Duration;
 use tests::command::Program;
 use tests::wait;
 
-use super::lab::{PEER, Project};
+use super::hostile;
+use super::lab::Project;
 
 const COUNT: &str = "https://api.anthropic.com/v1/messages/count_tokens";
 const COUNTED: &str = "\"input_tokens\":5";
 
-/// Sends to the peer by every way it knows, for ever.
-fn hostile() -> String {
-    format!(
-        "import socket, time\n\
-         while True:\n\
-         \x20for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM):\n\
-         \x20 s = socket.socket(socket.AF_INET, kind)\n\
-         \x20 s.settimeout(0.05)\n\
-         \x20 try:\n\
-         \x20  s.connect(('{PEER}', 7007)); s.send(b'out')\n\
-         \x20 except OSError: pass\n\
-         \x20 s.close()\n\
-         \x20time.sleep(0.005)\n"
-    )
-}
-
 #[test]
 fn no_order_of_restarts_opens_anything() {
-    let project = Project::new("compose.shared.yaml");
+    let project = Project::new(&["compose.shared.yaml"]);
     let script = project.path("hostile.py");
-    tests::host::file(&script, &hostile(), 0, 0o644);
+    tests::host::file(&script, &hostile::program(), 0, 0o644);
 
-    // The control: the same program, where nothing stands in its way.
-    let before = project.lab.packets_to_peer();
-    let mount = format!("--volume={}:/hostile.py:ro", script.display());
-    let free = [
-        "run",
-        "--rm",
-        "--detach",
-        "--user=1000:1000",
-        &mount,
-        "agent",
-        "python3",
-        "/hostile.py",
-    ];
-    let free = project.docker(&free).run().ok().stdout;
-    wait::until_true("packets of an agent that nothing stops", || {
-        project.lab.packets_to_peer() > before
-    });
-    project.docker(&["rm", "--force", free.trim()]).run().ok();
+    hostile::is_heard_where_nothing_stops_it(&project, &script);
 
     project.up();
     served(&project);
@@ -111,7 +79,7 @@ fn no_order_of_restarts_opens_anything() {
 
 /// The hostile program in the agent's container, if that runs.
 fn attack(project: &Project) {
-    let encoded = hostile();
+    let encoded = hostile::program();
     let container = project.container("agent");
     let exec = [
         "exec", "--detach", &container, "timeout", "5", "python3", "-c", &encoded,
@@ -120,7 +88,7 @@ fn attack(project: &Project) {
 }
 
 /// Programs that are told of nothing but whom to trust are led to the gate.
-fn served(project: &Project) {
+pub(super) fn served(project: &Project) {
     let words = [
         "env",
         "-i",
@@ -198,5 +166,9 @@ fn without_its_rules_the_proof_is_red(project: &Project) {
         (refused.code() == 125 && refused.stderr.contains("the boundary is not proven"))
             .then_some(())
     });
+    // The gate is ill of it too, and says of what.
+    let said = project.until_health("gate", "unhealthy");
+    assert!(said.starts_with("not ready: boundary: "), "{said}");
     project.docker(&["unpause", &boundary]).run().ok();
+    project.until_healthy("gate");
 }
