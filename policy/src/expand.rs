@@ -14,7 +14,7 @@ use crate::parameter;
 use crate::path::Slashes;
 use crate::pattern::{Case, Entry};
 use crate::permit::SpkiPin;
-use crate::service::{INSPECTED_BYTES, Kind, SEGMENT, Service, WEBSOCKET};
+use crate::service::{DENY, INSPECTED_BYTES, Kind, SEGMENT, Service, WEBSOCKET};
 
 /// The services as TOML, each of kind http except the board, whose socket no plain rule can name.
 /// Reading it again gives a policy that decides the same.
@@ -103,6 +103,9 @@ pub(crate) fn body(service: &Service) -> String {
             let refs: BTreeSet<&str> = globs.iter().map(|glob| glob.as_str()).collect();
             line(&mut out, key, &list(refs.into_iter()));
         }
+    }
+    if service.refs.forward {
+        line(&mut out, "force", &quoted(DENY));
     }
     if service.features.trailers {
         line(&mut out, "trailers", "true");

@@ -137,7 +137,7 @@ pub(crate) fn judge(
                 ..wanted
             })));
         }
-        other @ (Decision::Inspect(Inspection::ReceivePack)
+        other @ (Decision::Inspect(Inspection::ReceivePack | Inspection::History(_))
         | Decision::Refuse(_)
         | Decision::Hold(_)) => return Ok(other),
     };

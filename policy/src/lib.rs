@@ -63,8 +63,8 @@ pub use rate::Rate;
 pub use refusal::{Code, Refusal};
 pub use replay::Replayed;
 pub use request::{
-    Body, Content, Facts, Inspection, Operation, OperationKind, Reading, RefUpdate, Request, Spool,
-    Wanted,
+    Body, Content, Facts, History, Inspection, Operation, OperationKind, Reading, RefUpdate,
+    Request, Spool, Wanted,
 };
 pub use schema::schema;
 pub use service::{Destination, ServiceView};

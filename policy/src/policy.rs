@@ -262,6 +262,7 @@ impl Policy {
         if !judging.is_empty() {
             return match push::judge(&judging, facts) {
                 push::Judgement::Inspect => Ok(Decision::Inspect(Inspection::ReceivePack)),
+                push::Judgement::History(most) => Ok(Decision::Inspect(Inspection::History(most))),
                 push::Judgement::Allow(allowing, summary) => {
                     permit(&allowing, route, request, Some(summary), Learnt::default())
                 }

@@ -3,7 +3,7 @@
 use crate::pattern;
 use crate::record::{PushFact, RecordFacts, RefOp};
 use crate::refusal::{Code, Refusal, clip};
-use crate::request::{Facts, RefUpdate};
+use crate::request::{Facts, History, RefUpdate};
 use crate::service::Service;
 
 /// How many refs a refusal lists.
@@ -16,6 +16,8 @@ const REF_BYTES_MAX: usize = 1024;
 pub(crate) enum Judgement<'a> {
     /// The commands are needed first.
     Inspect,
+    /// It must be known whether refs move forward; at most so many bytes of the push are read.
+    History(u64),
     /// These services allow every command.
     Allow(Vec<&'a Service>, RecordFacts),
     /// No service allows every command.
@@ -44,11 +46,35 @@ pub(crate) fn judge<'a>(judging: &[&'a Service], facts: &Facts) -> Judgement<'a>
             Err(problem) => return Judgement::Refuse(unreadable(judging, problem)),
         }
     }
-    let allowing: Vec<&Service> = judging
+    let named: Vec<&Service> = judging
         .iter()
         .copied()
         .filter(|service| summary.iter().all(|fact| allows(service, fact)))
         .collect();
+    let forward = |service: &&Service| updates.iter().all(|update| moves_forward(service, update));
+    let allowing: Vec<&Service> = named.iter().copied().filter(forward).collect();
+    if allowing.is_empty() && !named.is_empty() {
+        let moved = |update: &&RefUpdate| operation(update) == Ok(RefOp::Update);
+        let unasked = |update: &RefUpdate| update.history == History::NotAsked;
+        let tag = |update: &RefUpdate| update.name.starts_with(TAGS);
+        // A tag that moves is moved to another thing, whatever that descends from.
+        if !updates.iter().filter(moved).any(tag) && updates.iter().filter(moved).any(unasked) {
+            let most = named.iter().map(|service| service.inspected).max();
+            return Judgement::History(most.unwrap_or_default());
+        }
+        let refused: Vec<&RefUpdate> = updates
+            .iter()
+            .filter(moved)
+            .filter(|update| tag(update) || update.history != History::Forward)
+            .collect();
+        if let (Some(service), Some(first)) = (nearest(&named), refused.first()) {
+            let mut refusal = rewrites(service, first);
+            let each = |update: &&RefUpdate| (update.name.clone(), Code::ForceNotAllowed);
+            refusal.refs = refused.iter().map(each).collect();
+            return Judgement::Refuse(refusal);
+        }
+        return Judgement::Refuse(unreadable(judging, "nobody said whether it moves forward"));
+    }
     if !allowing.is_empty() {
         return Judgement::Allow(
             allowing,
@@ -111,6 +137,34 @@ fn operation(update: &RefUpdate) -> Result<RefOp, &'static str> {
 fn allows(service: &Service, fact: &PushFact) -> bool {
     let mut globs = service.refs.of(fact.op);
     globs.any(|glob| glob.matches(&fact.name))
+}
+
+/// Where tags are.
+const TAGS: &str = "refs/tags/";
+
+/// Whether a service lets the command move its ref, if that is what it does.
+fn moves_forward(service: &Service, update: &RefUpdate) -> bool {
+    !service.refs.forward
+        || operation(update) != Ok(RefOp::Update)
+        || (update.history == History::Forward && !update.name.starts_with(TAGS))
+}
+
+/// Why a command that moves a ref is not let through.
+fn rewrites(service: &Service, update: &RefUpdate) -> Refusal {
+    let (id, name) = (&service.id, clip(&update.name));
+    let why = match &update.history {
+        _ if update.name.starts_with(TAGS) => String::from("a tag is not moved"),
+        History::Unproven(why) => clip(why),
+        History::NotAsked | History::Forward => String::from("it was not looked at"),
+    };
+    Refusal::new(
+        Code::ForceNotAllowed,
+        &format!("rule `{id}` permits {name} to move forward only: {why}"),
+        &format!(
+            "fetch, merge or rebase onto what is there, and push again; or have force = \"allow\" said by service `{id}` in the policy"
+        ),
+    )
+    .by(id, service.why.as_deref())
 }
 
 /// Whether the other of creating and moving is allowed to the ref.

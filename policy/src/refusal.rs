@@ -78,6 +78,8 @@ codes! {
     RefNotAllowed = "ref_not_allowed", 403;
     /// The push deletes a ref.
     DeleteNotAllowed = "delete_not_allowed", 403;
+    /// The push moves a ref that may only move forward, and it is not proven that it does.
+    ForceNotAllowed = "force_not_allowed", 403;
     /// Git LFS is not served.
     LfsNotAllowed = "lfs_not_allowed", 403;
     /// The model, a bound of what it writes, or tools that no rule permits.

@@ -167,6 +167,7 @@ fn judged(code: Code) -> bool {
             | Code::PushNotAllowed
             | Code::RefNotAllowed
             | Code::DeleteNotAllowed
+            | Code::ForceNotAllowed
             | Code::LfsNotAllowed
             | Code::ConditionNotMet
             | Code::OperationNotAllowed

@@ -41,6 +41,20 @@ pub struct RefUpdate {
     pub new: String,
     /// The full ref name.
     pub name: String,
+    /// Whether the ref moves forward, where that was asked.
+    pub history: History,
+}
+
+/// Whether what a ref shall have descends from what it has.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum History {
+    /// Nobody asked.
+    #[default]
+    NotAsked,
+    /// It does.
+    Forward,
+    /// It does not, or it could not be proven; says why.
+    Unproven(String),
 }
 
 /// What a rule needs to know before it can judge.
@@ -48,6 +62,8 @@ pub struct RefUpdate {
 pub enum Inspection {
     /// The command list of a `git-receive-pack` request body.
     ReceivePack,
+    /// For each ref that a push moves, whether it moves forward; of the push at most so many bytes are read.
+    History(u64),
     /// Fields of the head, and the whole body.
     Content(Wanted),
 }

@@ -176,6 +176,10 @@ fn key(name: &str) -> Option<Value> {
         "create_refs" => texts("The refs that a push may create and not move."),
         "update_refs" => texts("The refs that a push may move and not create."),
         "delete_refs" => texts("The refs that a push may delete."),
+        "force" => json!({
+            "enum": ["deny", "allow"],
+            "description": "Whether a push may move refs other than forward; `deny` has it proven. Default allow.",
+        }),
         "tags" => texts("Names of tags that a push may create."),
         "api" => json!({
             "enum": ["none", "read", "contribute", "maintain"],

@@ -74,6 +74,9 @@ pub struct ServiceView {
     /// The refs that may be deleted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub delete_refs: Vec<String>,
+    /// What is said of moving refs other than forward, where it is denied.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub force: Option<&'static str>,
     /// Whether trailers cross, in both directions.
     pub trailers: bool,
     /// The protocols that a connection may be upgraded to.
@@ -125,6 +128,11 @@ pub(crate) const INSPECTED_BYTES: u64 = 1 << 20;
 /// The most that it can say: 64 MiB. What is read is held in memory.
 pub(crate) const MOST_INSPECTED_BYTES: u64 = 64 << 20;
 
+/// What `force` can say to have history proven.
+pub(crate) const DENY: &str = "deny";
+/// `max_inspected_bytes` where history is proven: 32 MiB.
+pub(crate) const HISTORY_BYTES: u64 = 32 << 20;
+
 /// The protocol that `upgrade` can name.
 pub(crate) const WEBSOCKET: &str = "websocket";
 
@@ -173,6 +181,8 @@ pub(crate) struct Refs {
     pub(crate) update: Vec<RefGlob>,
     /// `delete_refs`: deleted.
     pub(crate) delete: Vec<RefGlob>,
+    /// `force = "deny"`: what is moved is moved forward, and that is proven.
+    pub(crate) forward: bool,
 }
 
 impl Refs {
@@ -366,6 +376,7 @@ impl Service {
             create_refs: globs(&self.refs.create),
             update_refs: globs(&self.refs.update),
             delete_refs: globs(&self.refs.delete),
+            force: self.refs.forward.then_some(DENY),
             trailers: self.features.trailers,
             upgrade: self
                 .features

@@ -7,7 +7,7 @@ use crate::credential::CredentialName;
 use crate::permit::RuleId;
 use crate::policy::{Decision, Policy, Routing};
 use crate::refusal::Refusal;
-use crate::request::{Body, Content, Facts, Inspection, RefUpdate, Request};
+use crate::request::{Body, Content, Facts, History, Inspection, RefUpdate, Request};
 
 /// One request, whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +109,7 @@ impl Trial {
 /// Whether only the hash of the body is asked for, so that one body is as good as another.
 fn any_will_do(wanted: &Inspection) -> bool {
     match wanted {
-        Inspection::ReceivePack => false,
+        Inspection::ReceivePack | Inspection::History(_) => false,
         Inspection::Content(wanted) => {
             wanted.headers.is_empty()
                 && wanted.task.is_none()
@@ -169,6 +169,7 @@ pub fn ref_update(text: &str) -> Result<RefUpdate, String> {
         old,
         new,
         name: name.to_owned(),
+        history: History::NotAsked,
     })
 }
 

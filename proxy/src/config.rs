@@ -390,6 +390,12 @@ impl Config {
         own.unwrap_or_else(|| self.audit_directory.with_file_name("allowance"))
     }
 
+    /// Where it is kept what is known of repositories.
+    #[must_use]
+    pub fn history_directory(&self) -> PathBuf {
+        self.audit_directory.with_file_name("history")
+    }
+
     /// Reads and checks a file. Only this file and the user database are looked at.
     ///
     /// # Errors

@@ -25,6 +25,7 @@ use crate::credential::Vault;
 use crate::descriptors::Descriptors;
 use crate::entrance;
 use crate::flood::Flood;
+use crate::history::Histories;
 use crate::holds::Holds;
 use crate::inspect::spool::Room;
 use crate::names::Names;
@@ -76,6 +77,8 @@ pub struct Gate {
     pub allowances: Arc<Allowances>,
     pub prices: Prices,
     pub rates: Rates,
+    /// What is known of repositories that refs must move forward in.
+    pub histories: Histories,
     /// Tasks that answers have named.
     pub tasks: Tasks,
     tls: ServerConfig,
@@ -129,6 +132,7 @@ impl Gate {
             allowances: Arc::new(allowances),
             prices,
             rates: Rates::default(),
+            histories: Histories::new(parts.config.history_directory()),
             tasks: Tasks::default(),
             config: parts.config,
             policies: parts.policies,

@@ -31,6 +31,7 @@ pub mod framing;
 pub mod gate;
 pub mod guarded;
 pub mod harden;
+pub mod history;
 pub mod holds;
 #[allow(
     clippy::wildcard_enum_match_arm,

@@ -17,6 +17,7 @@ mod credentials;
 mod destinations;
 mod doctor;
 mod exec;
+mod forward;
 mod framing;
 mod guest;
 mod harness;

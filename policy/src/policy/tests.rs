@@ -89,7 +89,9 @@ pub(super) fn ask_with(policy: &Policy, method: &str, url: &str, facts: &Facts) 
             }
         }
         Decision::Refuse(refusal) => refused(refusal),
-        Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => Outcome::Inspect,
+        Decision::Inspect(
+            Inspection::ReceivePack | Inspection::History(_) | Inspection::Content(_),
+        ) => Outcome::Inspect,
         Decision::Hold(held) => panic!("{held:?}"),
     }
 }

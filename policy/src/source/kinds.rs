@@ -26,7 +26,8 @@ use crate::permit::RuleId;
 use crate::provider::Provider;
 use crate::rate::Rate;
 use crate::service::{
-    Destination, Features, INSPECTED_BYTES, Kind, MOST_INSPECTED_BYTES, Refs, Service, WEBSOCKET,
+    Destination, Features, HISTORY_BYTES, INSPECTED_BYTES, Kind, MOST_INSPECTED_BYTES, Refs,
+    Service, WEBSOCKET,
 };
 
 /// Keys that every kind has.
@@ -63,6 +64,7 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "create_refs",
                 "update_refs",
                 "delete_refs",
+                "force",
                 "ignore_case",
                 "encoded_slash",
                 "trailers",
@@ -81,6 +83,7 @@ fn own_keys(kind: Kind) -> (&'static [&'static str], &'static [&'static str]) {
                 "create_refs",
                 "update_refs",
                 "delete_refs",
+                "force",
                 "tags",
                 "api",
                 "graphql",
@@ -422,10 +425,11 @@ fn http(table: &mut Table<'_>, problems: &mut Problems) -> Rules {
     let slashes = encoded_slash(table, problems);
     let allow = allow(table, slashes, problems);
     let when = when::read(table, slashes, problems);
-    let inspected = inspected(table, &when, problems);
     let push_place = table.place.key("push");
     let push = push(table, problems);
     let refs = refs(table, problems);
+    let forward = refs.as_ref().is_some_and(|field| field.value.forward);
+    let inspected = inspected(table, &when, forward, problems);
     let ignore_case = table
         .flag("ignore_case", problems)
         .is_some_and(|field| field.value);
@@ -485,12 +489,22 @@ fn rate(table: &mut Table<'_>, problems: &mut Problems) -> Option<Rate> {
 }
 
 /// `max_inspected_bytes`, which has an effect where a condition asks about a body.
-fn inspected(table: &mut Table<'_>, when: &[Conditional], problems: &mut Problems) -> u64 {
+fn inspected(
+    table: &mut Table<'_>,
+    when: &[Conditional],
+    forward: bool,
+    problems: &mut Problems,
+) -> u64 {
     let Some(field) = table.number("max_inspected_bytes", MOST_INSPECTED_BYTES, problems) else {
-        return INSPECTED_BYTES;
+        return if forward {
+            HISTORY_BYTES
+        } else {
+            INSPECTED_BYTES
+        };
     };
     let asks = |when: &Conditional| when.conditions.wanted(1).body.is_some();
-    if !when.iter().any(asks) && !problems.concern(&table.place) {
+    // A push is read whole as well, to prove that it moves forward.
+    if !forward && !when.iter().any(asks) && !problems.concern(&table.place) {
         problems.add(
             &field.place,
             String::from("nothing of this service has a body read"),

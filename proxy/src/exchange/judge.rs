@@ -4,13 +4,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http_body_util::BodyExt;
 use hyper::body::{Body, Incoming};
 use policy::record::{RecordFacts, RecordKind};
-use policy::{Code, Decision, Facts, Held, Inspection, Permit, Refusal, Route, Routing};
+use policy::{
+    Code, Decision, Facts, Held, History, Inspection, Permit, RefUpdate, Refusal, Route, Routing,
+};
 use tokio::time::timeout;
 
 use super::account::{Account, Asked};
@@ -19,7 +21,8 @@ use super::live::{GoingOn, Judged};
 use super::{Channel, ending, malformed};
 use crate::classify;
 use crate::framing::Fault;
-use crate::gate::Admission;
+use crate::gate::{Admission, Gate};
+use crate::history;
 use crate::holds::{Asking, Mark, Not, View};
 use crate::inject::Injection;
 use crate::inspect::content;
@@ -156,6 +159,31 @@ pub(super) async fn judge(
                 };
                 continue;
             }
+            Decision::Inspect(Inspection::History(most)) if unproven(&facts) => {
+                let (Some(commands), Some(seen)) = (&push, &prefix) else {
+                    return Err(no(unread(), push));
+                };
+                let whole = Box::pin(rest_of(body, seen, most, gate)).await?;
+                let (updates, room) = match whole {
+                    Some((whole, room)) => {
+                        let asked = history::Push {
+                            channel,
+                            policy: &policy,
+                            route: &route,
+                            target: request.target,
+                            commands,
+                            body: &whole,
+                        };
+                        // Rare, and large: not a part of every exchange.
+                        let updates = Box::pin(history::prove(asked)).await;
+                        prefix = Some(whole);
+                        (updates, room)
+                    }
+                    None => (beyond(commands, most), Taken::default()),
+                };
+                (facts, taken) = (Facts::Push(updates), room);
+                continue;
+            }
             Decision::Inspect(Inspection::Content(wanted)) if prefix.is_none() => {
                 let mut bytes = None;
                 if let Some(spool) = wanted.body {
@@ -173,12 +201,10 @@ pub(super) async fn judge(
                 facts = Facts::Content(Arc::new(read));
                 continue;
             }
-            Decision::Inspect(Inspection::ReceivePack | Inspection::Content(_)) => {
-                return Err(No::from(Refusal::new(
-                    Code::CouldNotInspect,
-                    "the request could not be inspected",
-                    "report this: the policy asked for facts that it had been given",
-                )));
+            Decision::Inspect(
+                Inspection::ReceivePack | Inspection::History(_) | Inspection::Content(_),
+            ) => {
+                return Err(No::from(unread()));
             }
         };
         features(&permit, parts, websocket)?;
@@ -230,6 +256,56 @@ pub(super) async fn judge(
             place,
         });
     }
+}
+
+fn unread() -> Refusal {
+    Refusal::new(
+        Code::CouldNotInspect,
+        "the request could not be inspected",
+        "report this: the policy asked for facts that it had been given",
+    )
+}
+
+/// Whether nobody has looked yet where a push leads.
+fn unproven(facts: &Facts) -> bool {
+    match facts {
+        Facts::Push(updates) => updates
+            .iter()
+            .all(|update| update.history == History::NotAsked),
+        Facts::None | Facts::Content(_) | Facts::Unreadable(_) => false,
+    }
+}
+
+/// The rest of a push behind what has been seen of it; nothing if all of it is longer than is read.
+async fn rest_of(
+    body: &mut Incoming,
+    seen: &Bytes,
+    most: u64,
+    gate: &Gate,
+) -> Result<Option<(Bytes, Taken)>, Refusal> {
+    let before = u64::try_from(seen.len()).unwrap_or(u64::MAX);
+    let Some(left) = most.checked_sub(before) else {
+        return Ok(None);
+    };
+    let within = gate.config.limits.inspect_timeout;
+    Ok(match spool::whole(body, left, &gate.room, within).await? {
+        Spooled::Whole(rest, room) => {
+            let mut whole = BytesMut::from(&seen[..]);
+            whole.extend_from_slice(&rest);
+            Some((whole.freeze(), room))
+        }
+        Spooled::Beyond => None,
+    })
+}
+
+/// What can be said of a push that is too long to be looked into.
+fn beyond(commands: &Commands, most: u64) -> Vec<RefUpdate> {
+    let why = format!("the push is longer than the {most} bytes that are read to prove it");
+    let unproven = |update: &RefUpdate| RefUpdate {
+        history: History::Unproven(why.clone()),
+        ..update.clone()
+    };
+    commands.updates.iter().map(unproven).collect()
 }
 
 /// Waits for a person to decide, for as long as the client is let in at all.

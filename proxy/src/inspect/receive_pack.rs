@@ -10,7 +10,8 @@
 //! A lone `0000` is git's probe before a large push: no command at all, and that is what is
 //! reported.
 
-use policy::RefUpdate;
+use bytes::Bytes;
+use policy::{History, RefUpdate};
 
 /// What the bytes seen so far amount to.
 #[derive(Debug)]
@@ -29,6 +30,29 @@ pub struct Commands {
     pub updates: Vec<RefUpdate>,
     /// Capabilities the client asked for with its first command.
     pub capabilities: Vec<String>,
+    /// How many bytes they take, with their flush.
+    pub length: usize,
+}
+
+/// The pack of a push that was read whole: behind the commands, and behind the options that are sent if both sides
+/// agreed on them (gitprotocol-pack, "push-options"). Empty where nothing is to be brought.
+pub fn pack_of(body: &Bytes, commands: &Commands) -> Option<Bytes> {
+    let mut at = commands.length;
+    if commands
+        .capabilities
+        .iter()
+        .any(|word| word == "push-options")
+    {
+        loop {
+            let length = pkt_length(body.get(at..at + 4)?)?;
+            match length {
+                0 => break at += 4,
+                5.. => at += length,
+                _ => return None,
+            }
+        }
+    }
+    (at <= body.len()).then(|| body.slice(at..))
 }
 
 impl Commands {
@@ -90,6 +114,7 @@ impl Reader {
                 return Progress::Done(Commands {
                     updates: std::mem::take(&mut self.updates),
                     capabilities: std::mem::take(&mut self.capabilities),
+                    length: self.parsed + 4,
                 });
             }
             if length <= 4 {
@@ -187,6 +212,7 @@ impl Reader {
             old: old.to_owned(),
             new: new.to_owned(),
             name: name.to_owned(),
+            history: History::NotAsked,
         });
         Ok(())
     }

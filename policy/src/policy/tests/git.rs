@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::record::{PushFact, RefOp};
+use crate::request::History;
 
 const TEXT: &str = r#"
 [[service]]
@@ -28,6 +29,7 @@ fn update(old: &str, new: &str, name: &str) -> RefUpdate {
         old: old.to_owned(),
         new: new.to_owned(),
         name: name.to_owned(),
+        history: History::NotAsked,
     }
 }
 
@@ -511,4 +513,46 @@ fn no_allow_opens_a_push_that_nobody_judges() {
     );
     let url = "https://git.example.com/o/r/git-receive-pack";
     assert_eq!(ask(&judged, "POST", url), Outcome::Inspect);
+}
+
+/// With `force = "deny"` a ref moves forward, or it does not move.
+#[test]
+fn what_may_only_move_forward_is_moved_where_that_is_proven() {
+    let policy = policy(
+        "[[service]]\nid = \"forge\"\nkind = \"github\"\nhost = \"git.example.com\"\nrepos = [\"acme/web\"]\ngit = \"push\"\n\
+         refs = [\"refs/heads/agent/*\", \"refs/tags/*\"]\ndelete_refs = [\"refs/heads/agent/*\"]\nforce = \"deny\"\n",
+    );
+    let plain = Policy::parse(&policy.expanded(), "expanded.toml").unwrap();
+    let (zero, one, two) = ("0".repeat(40), "1".repeat(40), "2".repeat(40));
+    let moved = |name: &str, history: History| RefUpdate {
+        history,
+        ..update(&one, &two, name)
+    };
+    let url = "https://git.example.com/acme/web.git/git-receive-pack";
+    let push = |updates: Vec<RefUpdate>| {
+        let facts = Facts::Push(updates);
+        let found = ask_with(&policy, "POST", url, &facts);
+        assert_eq!(
+            found.clone().bare(),
+            ask_with(&plain, "POST", url, &facts).bare()
+        );
+        found
+    };
+    let no = || History::Unproven(String::from("it rewrites what is there"));
+    let (x, y) = ("refs/heads/agent/x", "refs/heads/agent/y");
+    assert_eq!(push(vec![moved(x, History::NotAsked)]), Outcome::Inspect);
+    assert!(push(vec![moved(x, History::Forward)]).permits());
+    assert!(
+        push(vec![update(&zero, &one, x), update(&one, &zero, y)]).permits(),
+        "neither is a move"
+    );
+    assert!(push(Vec::new()).permits(), "the probe");
+    let rewrite = push(vec![moved(x, History::Forward), moved(y, no())]);
+    assert_eq!(rewrite.code(), Some(Code::ForceNotAllowed));
+    let tag = push(vec![moved("refs/tags/v1", History::NotAsked)]);
+    assert_eq!(tag.code(), Some(Code::ForceNotAllowed));
+    let tag = push(vec![moved("refs/tags/v1", History::Forward)]);
+    assert_eq!(tag.code(), Some(Code::ForceNotAllowed));
+    let elsewhere = push(vec![moved("refs/heads/main", History::Forward)]);
+    assert_eq!(elsewhere.code(), Some(Code::RefNotAllowed));
 }

@@ -46,7 +46,7 @@ fn ask(text: &str, authority: &str, request: (&str, &str), body: &Value) -> Deci
         other @ (Decision::Permit(_)
         | Decision::Refuse(_)
         | Decision::Hold(_)
-        | Decision::Inspect(Inspection::ReceivePack)) => return other,
+        | Decision::Inspect(Inspection::ReceivePack | Inspection::History(_))) => return other,
     }
     let body = Body {
         bytes: Some(10),

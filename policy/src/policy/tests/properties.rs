@@ -5,6 +5,7 @@ use proptest::sample::{select, subsequence};
 
 use super::*;
 use crate::pattern::{HostPattern, RefGlob};
+use crate::request::History;
 use crate::request::RefUpdate;
 
 const HOSTS: &[&str] = &[
@@ -146,6 +147,7 @@ fn facts() -> impl Strategy<Value = Facts> {
             old: old.to_owned(),
             new: new.to_owned(),
             name: name.to_owned(),
+            history: History::NotAsked,
         });
     prop_oneof![
         Just(Facts::None),

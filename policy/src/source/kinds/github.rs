@@ -48,7 +48,8 @@ pub(super) fn read(
         add_large_files(&mut rules, &repos, git == Git::Push);
     }
     add_api(&mut rules, &repos, at, access, &also, operations);
-    rules.inspected = super::inspected(table, &all_conditions(&rules), problems);
+    rules.inspected =
+        super::inspected(table, &all_conditions(&rules), rules.refs.forward, problems);
     rules
 }
 

@@ -2,8 +2,8 @@
 
 use crate::path::Slashes;
 use crate::pattern::{Entry, RefGlob};
-use crate::service::{Refs, SEGMENT};
-use crate::source::document::{Field, Problems, Table, did_you_mean};
+use crate::service::{DENY, Refs, SEGMENT};
+use crate::source::document::{Field, Place, Problems, Table, did_you_mean};
 
 /// Reads `encoded_slash`.
 pub(super) fn encoded_slash(table: &mut Table<'_>, problems: &mut Problems) -> Slashes {
@@ -87,11 +87,22 @@ pub(super) fn refs(table: &mut Table<'_>, problems: &mut Problems) -> Option<Fie
     let create = globs(table, "create_refs", problems);
     let update = globs(table, "update_refs", problems);
     let delete = globs(table, "delete_refs", problems);
+    let forward = force(table, problems);
     let first = [&both, &create, &update, &delete]
         .into_iter()
         .flatten()
         .next();
-    let place = first?.place.clone();
+    let Some(first) = first else {
+        if let Some(place) = forward {
+            problems.add(
+                &place,
+                String::from("`force` has no effect without refs that a push may move"),
+                String::from("add `refs` or `update_refs`, or remove `force`"),
+            );
+        }
+        return None;
+    };
+    let place = first.place.clone();
     let list =
         |field: Option<Field<Vec<RefGlob>>>| field.map_or_else(Vec::new, |field| field.value);
     Some(Field {
@@ -100,9 +111,25 @@ pub(super) fn refs(table: &mut Table<'_>, problems: &mut Problems) -> Option<Fie
             create: list(create),
             update: list(update),
             delete: list(delete),
+            forward: forward.is_some(),
         },
         place,
     })
+}
+
+/// Reads `force`; its place where it denies.
+fn force(table: &mut Table<'_>, problems: &mut Problems) -> Option<Place> {
+    let field = table.string("force", problems)?;
+    match field.value.as_str() {
+        DENY => return Some(field.place),
+        "allow" => {}
+        other => {
+            let problem = format!("`{other}` is nothing that `force` can say");
+            let remedy = did_you_mean(other, [DENY, "allow"].into_iter());
+            problems.add(&field.place, problem, remedy);
+        }
+    }
+    None
 }
 
 fn globs(table: &mut Table<'_>, key: &str, problems: &mut Problems) -> Option<Field<Vec<RefGlob>>> {

@@ -57,7 +57,7 @@ fn read(bytes: &[u8], step: usize) -> Progress {
 
 fn written(commands: &Commands) -> Vec<u8> {
     let mut out = Vec::new();
-    for (at, RefUpdate { old, new, name }) in commands.updates.iter().enumerate() {
+    for (at, RefUpdate { old, new, name, .. }) in commands.updates.iter().enumerate() {
         let mut line = format!("{old} {new} {name}");
         if at == 0 && !commands.capabilities.is_empty() {
             line.push('\0');

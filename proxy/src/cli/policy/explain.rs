@@ -195,7 +195,7 @@ fn trial(args: &ExplainArgs, policy: &Policy) -> Result<Trial, String> {
     if let Decision::Inspect(wanted) = asked {
         trial.facts = match (wanted, body) {
             (Inspection::ReceivePack, Some(body)) => push(&body)?,
-            (Inspection::ReceivePack, None) => Facts::None,
+            (Inspection::ReceivePack, None) | (Inspection::History(_), _) => Facts::None,
             // Nothing is said of a body that is asked about.
             (Inspection::Content(wanted), None) if wanted.body.is_some() => Facts::None,
             (Inspection::Content(wanted), body) => {
@@ -287,6 +287,12 @@ fn judge(policy: &Policy, trial: &Trial) -> Verdict {
                 ..Verdict::default()
             };
         }
+        Outcome::Inspect(Inspection::History(_)) => (
+            "inspect",
+            "the gate would prove from the push and from the repository's history that it moves each ref forward"
+                .to_owned(),
+            None,
+        ),
         Outcome::Inspect(Inspection::ReceivePack) => (
             "the gate would read which refs the push moves".to_owned(),
             "name them with --ref refs/heads/NAME",

@@ -1,0 +1,207 @@
+//! Commits by their parents: what a pack brings, and what is known of a repository.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fmt;
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+
+/// The most commits that are known of one repository.
+pub(super) const MOST_COMMITS: usize = 1_000_000;
+
+/// The id of an object: 20 or 32 bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) struct Id {
+    bytes: [u8; 32],
+    length: u8,
+}
+
+/// Commits, each with its parents.
+pub(super) type Commits = HashMap<Id, Vec<Id>>;
+
+impl Id {
+    /// From its bytes.
+    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+        let length = u8::try_from(bytes.len()).ok()?;
+        let mut padded = [0; 32];
+        padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
+        matches!(length, 20 | 32).then_some(Self {
+            bytes: padded,
+            length,
+        })
+    }
+
+    /// From hexadecimal digits.
+    pub(super) fn parse(hex: &str) -> Option<Self> {
+        let digit = |byte: u8| {
+            char::from(byte)
+                .to_digit(16)
+                .and_then(|digit| u8::try_from(digit).ok())
+        };
+        let pair = |pair: &[u8]| match pair {
+            [high, low] => Some(digit(*high)? << 4 | digit(*low)?),
+            _ => None,
+        };
+        let bytes: Option<Vec<u8>> = hex.as_bytes().chunks(2).map(pair).collect();
+        Self::of(&bytes?)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes.iter().take(usize::from(self.length));
+        bytes
+            .into_iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// What a walk from one commit to another comes to.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Walk {
+    /// The one descends from the other.
+    Forward,
+    /// It does not: all of its history is known.
+    Apart,
+    /// These are not known.
+    Missing(Vec<Id>),
+}
+
+/// Whether `new` is `old` or descends from it, by what either knows.
+pub(super) fn walk(old: Id, new: Id, brought: &Commits, known: &Commits) -> Walk {
+    let mut seen = HashSet::from([new]);
+    let mut next = VecDeque::from([new]);
+    let mut missing = Vec::new();
+    while let Some(commit) = next.pop_front() {
+        if commit == old {
+            return Walk::Forward;
+        }
+        match brought.get(&commit).or_else(|| known.get(&commit)) {
+            Some(parents) => next.extend(parents.iter().filter(|parent| seen.insert(**parent))),
+            None => missing.push(commit),
+        }
+    }
+    if missing.is_empty() {
+        Walk::Apart
+    } else {
+        Walk::Missing(missing)
+    }
+}
+
+/// Commits that are nobody's parent: whoever has them has all.
+pub(super) fn tips(known: &Commits, most: usize) -> Vec<Id> {
+    let parents: HashSet<&Id> = known.values().flatten().collect();
+    let mut tips: Vec<Id> = known
+        .keys()
+        .filter(|id| !parents.contains(id))
+        .copied()
+        .collect();
+    tips.sort_unstable();
+    tips.truncate(most);
+    tips
+}
+
+/// Reads what is known of a repository; nothing where nothing is. What cannot be read is not known.
+///
+/// # Errors
+/// Those of reading the file.
+pub(super) fn load(file: &Path) -> io::Result<Commits> {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Commits::new()),
+        Err(error) => return Err(error),
+    };
+    let line = |line: &str| -> Option<(Id, Vec<Id>)> {
+        let mut ids = line.split(' ').map(Id::parse);
+        Some((ids.next()??, ids.collect::<Option<_>>()?))
+    };
+    let read: Option<Commits> = text.lines().map(line).collect();
+    Ok(read.unwrap_or_default())
+}
+
+/// Writes it anew, whole or not at all.
+///
+/// # Errors
+/// Those of writing.
+pub(super) fn save(file: &Path, known: &Commits) -> io::Result<()> {
+    let beside = file.with_extension("new");
+    {
+        let mut to = io::BufWriter::new(fs::File::create(&beside)?);
+        for (id, parents) in known {
+            write!(to, "{id}")?;
+            for parent in parents {
+                write!(to, " {parent}")?;
+            }
+            writeln!(to)?;
+        }
+        to.flush()?;
+    }
+    fs::rename(beside, file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(n: u8) -> Id {
+        Id::of(&[n; 20]).unwrap()
+    }
+
+    fn commits(all: &[(u8, &[u8])]) -> Commits {
+        let parents = |parents: &[u8]| parents.iter().map(|n| id(*n)).collect();
+        all.iter().map(|(n, of)| (id(*n), parents(of))).collect()
+    }
+
+    #[test]
+    fn one_descends_from_another_by_any_parent() {
+        let brought = commits(&[(9, &[4, 3])]);
+        let known = commits(&[(1, &[]), (2, &[1]), (3, &[2]), (4, &[1]), (7, &[])]);
+        for (old, new, walked) in [
+            (3, 9, Walk::Forward),
+            (4, 9, Walk::Forward),
+            (1, 9, Walk::Forward),
+            (2, 2, Walk::Forward),
+            (9, 3, Walk::Apart),
+            (3, 4, Walk::Apart),
+            (7, 9, Walk::Apart),
+            (3, 8, Walk::Missing(vec![id(8)])),
+        ] {
+            assert_eq!(
+                walk(id(old), id(new), &brought, &known),
+                walked,
+                "{old} {new}"
+            );
+        }
+        let nothing = Commits::new();
+        assert_eq!(
+            walk(id(3), id(9), &brought, &nothing),
+            Walk::Forward,
+            "its parent is enough"
+        );
+        let missing = Walk::Missing(vec![id(4), id(3)]);
+        assert_eq!(walk(id(2), id(9), &brought, &nothing), missing);
+        assert_eq!(tips(&known, 9), [id(3), id(4), id(7)]);
+    }
+
+    #[test]
+    fn what_is_known_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("one");
+        assert_eq!(load(&file).unwrap(), Commits::new());
+        let known = commits(&[(1, &[]), (2, &[1]), (3, &[2, 1])]);
+        save(&file, &known).unwrap();
+        assert_eq!(load(&file).unwrap(), known);
+        fs::write(&file, "zz\n").unwrap();
+        assert_eq!(
+            load(&file).unwrap(),
+            Commits::new(),
+            "what is broken is not known"
+        );
+    }
+}
