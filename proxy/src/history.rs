@@ -1,7 +1,7 @@
 //! Whether a push moves refs forward: the gate knows the commits of a repository by their parents, and proves by
 //! them and by what the push brings that what a ref shall have descends from what it has.
 //!
-//! It keeps no files and runs no git. A commit's id is a hash over the ids of its parents, so that an edge is true
+//! It keeps no objects and runs no git. A commit's id is a hash over the ids of its parents, so that an edge is true
 //! whoever tells of it; what is not known is fetched with the credential that the push would carry, as commits
 //! alone where the server can leave out the rest. What is not proven is denied.
 
@@ -10,12 +10,14 @@ mod graph;
 mod pack;
 
 use std::collections::HashMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use policy::{History, RefUpdate, Route};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout;
 
 use self::fetch::Fetch;
 use self::graph::{Commits, Id, MOST_COMMITS, Walk};
@@ -31,6 +33,10 @@ const MOST_ASKED: usize = 64;
 const MOST_ROUNDS: usize = 3;
 /// So many proofs are made at once; each takes memory.
 const AT_ONCE: usize = 2;
+/// Commits that are looked at for all refs of one push.
+const MOST_STEPS: usize = 4 * MOST_COMMITS;
+/// From having read the push to the verdict, waiting for others included.
+const PATIENCE: Duration = Duration::from_secs(150);
 
 /// What is known of repositories.
 #[derive(Debug)]
@@ -38,7 +44,13 @@ pub struct Histories {
     directory: PathBuf,
     /// One proof at a time for each repository.
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
-    room: Semaphore,
+    room: Arc<Semaphore>,
+}
+
+/// A proof's turn: held as long as anything works for it, also when nobody waits for the verdict any more.
+struct Turn {
+    _alone: OwnedMutexGuard<()>,
+    _room: OwnedSemaphorePermit,
 }
 
 impl Histories {
@@ -48,15 +60,24 @@ impl Histories {
         Self {
             directory,
             busy: Mutex::default(),
-            room: Semaphore::new(AT_ONCE),
+            room: Arc::new(Semaphore::new(AT_ONCE)),
         }
     }
 
-    /// Only one at a time.
-    fn of(&self, name: &str) -> Arc<tokio::sync::Mutex<()>> {
-        let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-        busy.retain(|_, one| Arc::strong_count(one) > 1);
-        Arc::clone(busy.entry(name.to_owned()).or_default())
+    /// Waits until it is a repository's turn.
+    async fn turn(&self, name: &str) -> Result<Arc<Turn>, String> {
+        let one = {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            busy.retain(|_, one| Arc::strong_count(one) > 1);
+            Arc::clone(busy.entry(name.to_owned()).or_default())
+        };
+        // Those that wait for one repository take no room from others.
+        let alone = one.lock_owned().await;
+        let room = Arc::clone(&self.room).acquire_owned().await;
+        Ok(Arc::new(Turn {
+            _alone: alone,
+            _room: room.map_err(|_| "the gate is going".to_owned())?,
+        }))
     }
 }
 
@@ -73,53 +94,48 @@ pub(crate) struct Push<'p> {
 
 /// Says of each ref that is moved whether it moves forward.
 pub(crate) async fn prove(push: Push<'_>) -> Vec<RefUpdate> {
-    let mut updates = push.commands.updates.clone();
-    if let Err(problem) = proven(&push, &mut updates).await {
-        for update in &mut updates {
-            if update.history == History::NotAsked {
-                update.history = History::Unproven(problem.clone());
-            }
+    let proof = timeout(PATIENCE, proven(&push)).await;
+    match proof {
+        Ok(Ok(updates)) => updates,
+        Ok(Err(problem)) => unproven(&push.commands.updates, &problem),
+        Err(_) => unproven(
+            &push.commands.updates,
+            "what the push builds on could not be learnt in time",
+        ),
+    }
+}
+
+/// All that were not proven are not, for this reason.
+pub(crate) fn unproven(updates: &[RefUpdate], problem: &str) -> Vec<RefUpdate> {
+    let mut updates = updates.to_vec();
+    for update in &mut updates {
+        if update.history == History::NotAsked {
+            update.history = History::Unproven(problem.to_owned());
         }
     }
     updates
 }
 
-async fn proven(push: &Push<'_>, updates: &mut [RefUpdate]) -> Result<(), String> {
+async fn proven(push: &Push<'_>) -> Result<Vec<RefUpdate>, String> {
     let histories = &push.channel.gate.histories;
+    let updates = push.commands.updates.clone();
     let format = updates.first().and_then(|update| Format::of(&update.old));
     let format = format.ok_or("the push names no proper objects")?;
     let repository = push.target.split('?').next().unwrap_or_default();
     let repository = repository.strip_suffix("/git-receive-pack");
     let repository = repository.ok_or("the push is to no repository that can be fetched")?;
-    // Both spellings of a name are one repository, and so are its letters where hosts take them for the same.
+    // Both spellings of a name are one repository.
     let plain = repository.strip_suffix(".git").unwrap_or(repository);
     let place = format!(
         "{}://{}{plain}",
         push.channel.scheme, push.channel.authority
     );
     let name = sha256(place.as_bytes());
-    let _room = histories
-        .room
-        .acquire()
-        .await
-        .map_err(|_| "the gate is going".to_owned())?;
-    let lock = histories.of(&name);
-    let _alone = lock.lock().await;
+    let turn = histories.turn(&name).await?;
     let file = histories.directory.join(&name);
-    let brought = pack_of(push.body, push.commands).ok_or("the push has no proper pack")?;
-    let (mut known, brought) = {
-        let file = file.clone();
-        blocking(move || {
-            let known = graph::load(&file)
-                .map_err(|error| format!("what is known could not be read: {error}"))?;
-            let brought = match brought.as_ref() {
-                [] => Commits::new(),
-                pack => pack::commits(pack, format)?,
-            };
-            Ok((known, brought))
-        })
-        .await?
-    };
+    let pack = pack_of(push.body, push.commands).ok_or("the push has no proper pack")?;
+    let read = file.clone();
+    let mut proof = blocking(&turn, move || Proof::begin(updates, &pack, format, &read)).await?;
     let fetch = Fetch {
         channel: push.channel,
         policy: push.policy,
@@ -128,81 +144,151 @@ async fn proven(push: &Push<'_>, updates: &mut [RefUpdate]) -> Result<(), String
         format,
     };
     let mut changed = false;
-    let mut failed = None;
+    let mut failed = "not all of what the push builds on is known".to_owned();
     for _ in 0..MOST_ROUNDS {
-        let missing = judge(updates, &brought, &known);
-        if missing.is_empty() {
+        if proof.missing.is_empty() {
             break;
         }
-        let haves = graph::tips(&known, MOST_ASKED);
-        let pack = match fetch.pack(&missing, &haves).await {
+        let pack = match fetch.pack(&proof.missing, &proof.haves).await {
             Ok(pack) => pack,
             Err(problem) => {
-                failed = Some(problem);
+                failed = problem;
                 break;
             }
         };
-        let more = blocking(move || pack::commits(&pack, format)).await?;
-        if known.len() + more.len() > MOST_COMMITS {
-            failed = Some("the repository has more commits than are kept".to_owned());
-            break;
+        let more;
+        (proof, more) = blocking(&turn, move || proof.learn(&pack, format)).await?;
+        match more {
+            Ok(true) => changed = true,
+            Ok(false) => break,
+            Err(problem) => {
+                failed = problem;
+                break;
+            }
         }
-        if more.is_empty() {
-            break;
-        }
-        known.extend(more);
-        changed = true;
     }
-    let missing = judge(updates, &brought, &known);
+    let updates = if proof.missing.is_empty() {
+        proof.updates
+    } else {
+        unproven(&proof.updates, &failed)
+    };
     if changed {
-        let directory = histories.directory.clone();
-        let kept = blocking(move || {
-            std::fs::create_dir_all(&directory)
-                .and_then(|()| graph::save(&file, &known))
-                .map_err(|error| error.to_string())
+        let known = proof.known;
+        let kept = blocking(&turn, move || {
+            graph::save(&file, &known).map_err(|error| error.to_string())
         });
         if let Err(problem) = kept.await {
             tracing::warn!(%problem, "what is known of a repository could not be kept");
         }
     }
-    match failed {
-        Some(problem) if !missing.is_empty() => Err(problem),
-        Some(_) | None if missing.is_empty() => Ok(()),
-        Some(_) | None => Err("not all of what the push builds on is known".to_owned()),
+    Ok(updates)
+}
+
+/// How far a proof has come.
+struct Proof {
+    updates: Vec<RefUpdate>,
+    /// What the push brings; it is not known of the repository before it has it.
+    brought: Commits,
+    known: Commits,
+    /// What must be known to say more.
+    missing: Vec<Id>,
+    /// What the repository need not send.
+    haves: Vec<Id>,
+}
+
+impl Proof {
+    fn begin(
+        updates: Vec<RefUpdate>,
+        pack: &[u8],
+        format: Format,
+        file: &Path,
+    ) -> Result<Self, String> {
+        let known = graph::load(file)
+            .map_err(|error| format!("what is known could not be read: {error}"))?;
+        let brought = match pack {
+            [] => Commits::new(),
+            pack => pack::commits(pack, format)?,
+        };
+        let (missing, haves) = (Vec::new(), Vec::new());
+        let mut proof = Self {
+            updates,
+            brought,
+            known,
+            missing,
+            haves,
+        };
+        proof.judge();
+        Ok(proof)
+    }
+
+    /// Takes in what was fetched. Says whether there was anything.
+    #[allow(clippy::type_complexity, reason = "what came of it goes with it")]
+    fn learn(mut self, pack: &[u8], format: Format) -> Result<(Self, Result<bool, String>), String> {
+        let more = match pack::commits(pack, format) {
+            Ok(more) => more,
+            Err(problem) => return Ok((self, Err(problem))),
+        };
+        if self.known.len() + more.len() > MOST_COMMITS {
+            let problem = "the repository has more commits than are kept";
+            return Ok((self, Err(problem.to_owned())));
+        }
+        let before = self.known.len();
+        self.known.extend(more);
+        let any = self.known.len() > before;
+        if any {
+            self.judge();
+        }
+        Ok((self, Ok(any)))
+    }
+
+    /// Says of each moved ref what can be said, and what is missing to say more.
+    fn judge(&mut self) {
+        let zero = |text: &str| text.bytes().all(|byte| byte == b'0');
+        let mut all = Vec::new();
+        let mut steps = MOST_STEPS;
+        for update in self
+            .updates
+            .iter_mut()
+            .filter(|update| !zero(&update.old) && !zero(&update.new))
+        {
+            let (Some(old), Some(new)) = (Id::parse(&update.old), Id::parse(&update.new)) else {
+                update.history = History::Unproven("it names no proper objects".to_owned());
+                continue;
+            };
+            update.history = match graph::walk(old, new, &self.brought, &self.known, &mut steps) {
+                Walk::Forward => History::Forward,
+                Walk::Apart => History::Unproven("it rewrites what is there".to_owned()),
+                Walk::TooFar => {
+                    History::Unproven("more is to be looked through than is looked at".to_owned())
+                }
+                Walk::Missing(missing) => {
+                    all.extend(missing);
+                    all.sort_unstable();
+                    all.dedup();
+                    all.truncate(MOST_ASKED);
+                    History::NotAsked
+                }
+            };
+        }
+        self.haves = match all.is_empty() {
+            true => Vec::new(),
+            false => graph::tips(&self.known, MOST_ASKED),
+        };
+        self.missing = all;
     }
 }
 
-/// Says of each moved ref what can be said, and what is missing to say more.
-fn judge(updates: &mut [RefUpdate], brought: &Commits, known: &Commits) -> Vec<Id> {
-    let mut all = Vec::new();
-    let zero = |text: &str| text.bytes().all(|byte| byte == b'0');
-    for update in updates
-        .iter_mut()
-        .filter(|update| !zero(&update.old) && !zero(&update.new))
-    {
-        let (Some(old), Some(new)) = (Id::parse(&update.old), Id::parse(&update.new)) else {
-            update.history = History::Unproven("it names no proper objects".to_owned());
-            continue;
-        };
-        update.history = match graph::walk(old, new, brought, known) {
-            Walk::Forward => History::Forward,
-            Walk::Apart => History::Unproven("it rewrites what is there".to_owned()),
-            Walk::Missing(missing) => {
-                all.extend(missing);
-                History::NotAsked
-            }
-        };
-    }
-    all.sort_unstable();
-    all.dedup();
-    all.truncate(MOST_ASKED);
-    all
-}
-
-/// Work that takes the processor.
+/// Work that takes the processor, and the turn until it is done.
 async fn blocking<T: Send + 'static>(
+    turn: &Arc<Turn>,
     work: impl FnOnce() -> Result<T, String> + Send + 'static,
 ) -> Result<T, String> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let turn = Arc::clone(turn);
+    let done = tokio::task::spawn_blocking(move || {
+        let done = work();
+        drop(turn);
+        done
+    });
+    let done = done.await;
     done.unwrap_or_else(|_| Err("the push could not be looked into".to_owned()))
 }

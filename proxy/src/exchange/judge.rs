@@ -301,11 +301,7 @@ async fn rest_of(
 /// What can be said of a push that is too long to be looked into.
 fn beyond(commands: &Commands, most: u64) -> Vec<RefUpdate> {
     let why = format!("the push is longer than the {most} bytes that are read to prove it");
-    let unproven = |update: &RefUpdate| RefUpdate {
-        history: History::Unproven(why.clone()),
-        ..update.clone()
-    };
-    commands.updates.iter().map(unproven).collect()
+    history::unproven(&commands.updates, &why)
 }
 
 /// Waits for a person to decide, for as long as the client is let in at all.

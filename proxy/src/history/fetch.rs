@@ -17,7 +17,7 @@ use crate::exchange::Channel;
 use crate::exchange::body::RequestBody;
 use crate::inject::Injection;
 use crate::policies::LoadedPolicy;
-use crate::upstream::Wish;
+use crate::upstream::{Interim, Wish};
 
 /// The most bytes of one answer.
 const ANSWER_BYTES: usize = 64 * 1024 * 1024;
@@ -162,7 +162,14 @@ impl Fetch<'_> {
         let owner: Arc<str> = Arc::from("gate");
         let sent = gate
             .upstream
-            .send(self.route, permit, &owner, Wish::Http1, request)
+            .send(
+                self.route,
+                permit,
+                &owner,
+                Wish::Http1,
+                request,
+                &Arc::new(Interim::new(false)),
+            )
             .await;
         let answer = sent.map_err(|error| {
             let refusal = error.refusal(self.route);

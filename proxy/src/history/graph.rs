@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 /// The most commits that are known of one repository.
@@ -71,10 +72,19 @@ pub(super) enum Walk {
     Apart,
     /// These are not known.
     Missing(Vec<Id>),
+    /// It takes more steps than there are left.
+    TooFar,
 }
 
-/// Whether `new` is `old` or descends from it, by what either knows.
-pub(super) fn walk(old: Id, new: Id, brought: &Commits, known: &Commits) -> Walk {
+/// Whether `new` is `old` or descends from it, by what either knows, in no more than so many steps, which are taken
+/// off.
+pub(super) fn walk(
+    old: Id,
+    new: Id,
+    brought: &Commits,
+    known: &Commits,
+    steps: &mut usize,
+) -> Walk {
     let mut seen = HashSet::from([new]);
     let mut next = VecDeque::from([new]);
     let mut missing = Vec::new();
@@ -82,6 +92,11 @@ pub(super) fn walk(old: Id, new: Id, brought: &Commits, known: &Commits) -> Walk
         if commit == old {
             return Walk::Forward;
         }
+        // The push says how many walks there are: all of them share the steps.
+        let Some(left) = steps.checked_sub(1) else {
+            return Walk::TooFar;
+        };
+        *steps = left;
         match brought.get(&commit).or_else(|| known.get(&commit)) {
             Some(parents) => next.extend(parents.iter().filter(|parent| seen.insert(**parent))),
             None => missing.push(commit),
@@ -112,9 +127,10 @@ pub(super) fn tips(known: &Commits, most: usize) -> Vec<Id> {
 /// # Errors
 /// Those of reading the file.
 pub(super) fn load(file: &Path) -> io::Result<Commits> {
+    use io::ErrorKind::{InvalidData, NotFound};
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Commits::new()),
+        Err(error) if matches!(error.kind(), NotFound | InvalidData) => return Ok(Commits::new()),
         Err(error) => return Err(error),
     };
     let line = |line: &str| -> Option<(Id, Vec<Id>)> {
@@ -125,14 +141,20 @@ pub(super) fn load(file: &Path) -> io::Result<Commits> {
     Ok(read.unwrap_or_default())
 }
 
-/// Writes it anew, whole or not at all.
+/// Writes it anew, whole or not at all, in a directory that is the gate's alone.
 ///
 /// # Errors
 /// Those of writing.
 pub(super) fn save(file: &Path, known: &Commits) -> io::Result<()> {
+    if let Some(directory) = file.parent() {
+        let mut make = fs::DirBuilder::new();
+        make.recursive(true).mode(0o700).create(directory)?;
+    }
     let beside = file.with_extension("new");
     {
-        let mut to = io::BufWriter::new(fs::File::create(&beside)?);
+        let mut open = fs::OpenOptions::new();
+        open.write(true).create(true).truncate(true).mode(0o600);
+        let mut to = io::BufWriter::new(open.open(&beside)?);
         for (id, parents) in known {
             write!(to, "{id}")?;
             for parent in parents {
@@ -147,6 +169,8 @@ pub(super) fn save(file: &Path, known: &Commits) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn id(n: u8) -> Id {
@@ -173,35 +197,59 @@ mod tests {
             (3, 8, Walk::Missing(vec![id(8)])),
         ] {
             assert_eq!(
-                walk(id(old), id(new), &brought, &known),
+                walk(id(old), id(new), &brought, &known, &mut 99),
                 walked,
                 "{old} {new}"
             );
         }
         let nothing = Commits::new();
         assert_eq!(
-            walk(id(3), id(9), &brought, &nothing),
+            walk(id(3), id(9), &brought, &nothing, &mut 99),
             Walk::Forward,
             "its parent is enough"
         );
         let missing = Walk::Missing(vec![id(4), id(3)]);
-        assert_eq!(walk(id(2), id(9), &brought, &nothing), missing);
+        assert_eq!(walk(id(2), id(9), &brought, &nothing, &mut 99), missing);
         assert_eq!(tips(&known, 9), [id(3), id(4), id(7)]);
+    }
+
+    #[test]
+    fn all_walks_together_take_no_more_steps_than_there_are() {
+        let known = commits(&[(1, &[]), (2, &[1]), (3, &[2])]);
+        let nothing = Commits::new();
+        let mut steps = 4;
+        let mut walk = |old, new| walk(id(old), id(new), &nothing, &known, &mut steps);
+        assert_eq!(walk(1, 3), Walk::Forward, "two steps");
+        assert_eq!(walk(1, 3), Walk::Forward, "two more");
+        assert_eq!(walk(1, 3), Walk::TooFar);
+        assert_eq!(walk(3, 3), Walk::Forward, "none");
     }
 
     #[test]
     fn what_is_known_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("one");
+        let file = folder.path().join("history/one");
         assert_eq!(load(&file).unwrap(), Commits::new());
         let known = commits(&[(1, &[]), (2, &[1]), (3, &[2, 1])]);
         save(&file, &known).unwrap();
         assert_eq!(load(&file).unwrap(), known);
+        for (path, mode) in [(file.parent().unwrap(), 0o700), (file.as_path(), 0o600)] {
+            let found = fs::metadata(path).unwrap().permissions().mode();
+            assert_eq!(found & 0o777, mode, "{}", path.display());
+        }
         fs::write(&file, "zz\n").unwrap();
         assert_eq!(
             load(&file).unwrap(),
             Commits::new(),
             "what is broken is not known"
+        );
+        fs::write(&file, b"\xff\n").unwrap();
+        assert_eq!(load(&file).unwrap(), Commits::new(), "nor what is no text");
+        save(&file, &known).unwrap();
+        assert_eq!(
+            load(&file).unwrap(),
+            known,
+            "and does not stand in the way"
         );
     }
 }

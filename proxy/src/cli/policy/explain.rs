@@ -288,10 +288,9 @@ fn judge(policy: &Policy, trial: &Trial) -> Verdict {
             };
         }
         Outcome::Inspect(Inspection::History(_)) => (
-            "inspect",
             "the gate would prove from the push and from the repository's history that it moves each ref forward"
                 .to_owned(),
-            None,
+            "push: what moves forward passes, and git says which ref does not",
         ),
         Outcome::Inspect(Inspection::ReceivePack) => (
             "the gate would read which refs the push moves".to_owned(),
