@@ -223,7 +223,11 @@ impl Proof {
 
     /// Takes in what was fetched. Says whether there was anything.
     #[allow(clippy::type_complexity, reason = "what came of it goes with it")]
-    fn learn(mut self, pack: &[u8], format: Format) -> Result<(Self, Result<bool, String>), String> {
+    fn learn(
+        mut self,
+        pack: &[u8],
+        format: Format,
+    ) -> Result<(Self, Result<bool, String>), String> {
         let more = match pack::commits(pack, format) {
             Ok(more) => more,
             Err(problem) => return Ok((self, Err(problem))),

@@ -246,10 +246,6 @@ mod tests {
         fs::write(&file, b"\xff\n").unwrap();
         assert_eq!(load(&file).unwrap(), Commits::new(), "nor what is no text");
         save(&file, &known).unwrap();
-        assert_eq!(
-            load(&file).unwrap(),
-            known,
-            "and does not stand in the way"
-        );
+        assert_eq!(load(&file).unwrap(), known, "and does not stand in the way");
     }
 }
