@@ -14,25 +14,41 @@ pub(super) use self::format::Format;
 use self::reading::{Left, Objects, Spot};
 use super::graph::{Commits, Id};
 
-/// A commit of more bytes is not looked at.
-const COMMIT_BYTES: u64 = 256 * 1024;
-/// All that is unpacked, each time that it is, comes to no more.
-const UNPACKED_BYTES: u64 = 1 << 30;
-/// Commits that are unpacked at the same time, each being the base of the next.
-const LIVE_BYTES: usize = 32 << 20;
-/// Parents of all commits together.
-const MOST_PARENTS: usize = 2_000_000;
+/// What reading a pack may take.
+#[derive(Debug, Clone, Copy)]
+struct Bounds {
+    /// A commit of more bytes is not looked at.
+    commit: u64,
+    /// All that is unpacked, each time that it is, comes to no more bytes.
+    unpacked: u64,
+    /// Bytes of commits that are unpacked at the same time, each being the base of the next.
+    live: usize,
+    /// Parents of all commits together.
+    parents: usize,
+}
+
+const BOUNDS: Bounds = Bounds {
+    commit: 256 * 1024,
+    unpacked: 1 << 30,
+    live: 32 << 20,
+    parents: 2_000_000,
+};
 
 /// Reads every commit of a pack.
 ///
 /// # Errors
 /// Why it is none, or cannot be read.
 pub(super) fn commits(pack: &[u8], format: Format) -> Result<Commits, String> {
-    let mut left = Left(UNPACKED_BYTES);
-    let objects = reading::objects(pack, format, COMMIT_BYTES, &mut left)?;
+    within(BOUNDS, pack, format)
+}
+
+fn within(bounds: Bounds, pack: &[u8], format: Format) -> Result<Commits, String> {
+    let mut left = Left(bounds.unpacked);
+    let objects = reading::objects(pack, format, bounds.commit, &mut left)?;
     let mut finding = Finding {
         pack,
         format,
+        bounds,
         objects: &objects,
         left,
         parents: 0,
@@ -48,6 +64,7 @@ pub(super) fn commits(pack: &[u8], format: Format) -> Result<Commits, String> {
 struct Finding<'p> {
     pack: &'p [u8],
     format: Format,
+    bounds: Bounds,
     objects: &'p Objects,
     left: Left,
     /// How many there are in `found`.
@@ -74,14 +91,14 @@ impl Finding<'_> {
                 continue;
             };
             let delta = reading::unpacked(self.pack, spot, &mut self.left)?;
-            let text = delta::applied(&branch.text, &delta, COMMIT_BYTES)?;
+            let text = delta::applied(&branch.text, &delta, self.bounds.commit)?;
             self.left
                 .take(u64::try_from(text.len()).unwrap_or(u64::MAX))?;
             if let Some(branch) = self.add(spot, text)? {
                 live += branch.text.len();
                 line.push(branch);
             }
-            if live > LIVE_BYTES {
+            if live > self.bounds.live {
                 return Err("too many deltas of the pack build on each other".to_owned());
             }
         }
@@ -97,7 +114,7 @@ impl Finding<'_> {
         // Once for each id, however often a pack has it: each delta is applied once.
         if !self.found.contains_key(&id) {
             self.parents += parents.len();
-            if self.parents > MOST_PARENTS {
+            if self.parents > self.bounds.parents {
                 return Err("the commits of the pack have too many parents".to_owned());
             }
             deltas.extend(self.objects.against_name(id));

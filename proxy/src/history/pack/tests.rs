@@ -115,6 +115,18 @@ fn read(pack: &[u8]) -> Result<Commits, String> {
     commits(pack, Format::Sha1)
 }
 
+/// Small ones, which show the same at less expense.
+const SMALL: Bounds = Bounds {
+    commit: 4096,
+    unpacked: 1 << 20,
+    live: 32 << 10,
+    parents: 2000,
+};
+
+fn read_small(pack: &[u8]) -> Result<Commits, String> {
+    within(SMALL, pack, Format::Sha1)
+}
+
 #[track_caller]
 fn refused(pack: &[u8], why: &str) {
     assert_eq!(read(pack).unwrap_err(), why);
@@ -196,7 +208,7 @@ fn packs_of_git_are_read_as_git_reads_them() {
             ]
             .concat();
             let pack = git(at, &words, b"");
-            let deltas = reading::objects(&pack, format, COMMIT_BYTES, &mut Left(1 << 30));
+            let deltas = reading::objects(&pack, format, BOUNDS.commit, &mut Left(1 << 30));
             assert!(
                 deltas.unwrap().commits.len() < 20,
                 "some commits are deltas"
@@ -286,7 +298,7 @@ fn sizes_are_those_that_are_stated() {
         }
     }
     let much = "the pack unpacks to more than is looked into";
-    for size in [UNPACKED_BYTES + 1, 1 << 40, (1 << 60) - 1] {
+    for size in [BOUNDS.unpacked + 1, 1 << 40, (1 << 60) - 1] {
         refused(&stated(1, size), much);
         refused(&stated(3, size), much);
     }
@@ -295,11 +307,13 @@ fn sizes_are_those_that_are_stated() {
         "the pack breaks off",
     );
     // A bomb: its stated size is believed as far as it is unpacked, and counts beforehand.
-    let zeros = vec![0; 1 << 20];
-    let bomb = object(3, &zeros);
-    assert!(bomb.len() < 2000, "packed well");
-    assert_eq!(read(&pack(&vec![bomb.clone(); 4])), Ok(Commits::new()));
-    refused(&pack(&vec![bomb; 1025]), much);
+    let bomb = object(3, &vec![0; 1 << 18]);
+    assert!(bomb.len() < 500, "packed well");
+    assert_eq!(
+        read_small(&pack(&vec![bomb.clone(); 4])),
+        Ok(Commits::new())
+    );
+    assert_eq!(read_small(&pack(&vec![bomb; 5])).unwrap_err(), much);
     let long = commit(&[], &"x".repeat(256 * 1024));
     refused(&pack(&[object(1, &long)]), "a commit is too long");
 }
@@ -399,12 +413,10 @@ fn deltas_against_what_is_not_there_prove_nothing() {
 fn what_is_there_many_times_is_worked_at_once() {
     let one = commit(&[], "one");
     let base = object(1, &one);
-    let same = |text: &[u8]| more(text, b"");
     let only: Commits = [(Id::parse(&name(&one)).unwrap(), Vec::new())].into();
     // A delta that makes its own base, by its name: no end, if it were followed.
     let [low, high] = u16::try_from(one.len()).unwrap().to_le_bytes();
     let itself = delta(one.len(), one.len(), &[0xb0, low, high]);
-    assert!(same(&one) != itself);
     let circle = against_name(&name(&one), &itself);
     assert_eq!(
         read(&pack(&[base.clone(), circle.clone()])),
@@ -428,30 +440,33 @@ fn what_is_there_many_times_is_worked_at_once() {
 
 #[test]
 fn what_deltas_make_is_bounded() {
-    // Few bytes that make many commits of the most bytes.
-    let one = commit(&[], &"x".repeat(65_000 - 100));
-    let whole: Vec<u8> = [0xb0, 0xe8, 0xfd].into();
-    let base = object(1, &[&one[..], &vec![b'x'; 65_000 - one.len()]].concat());
-    let operations = |n: u8| [&whole[..], &whole, &whole, &[1, n]].concat();
+    let mut one = commit(&[], "");
+    one.resize(1000, b'x');
+    let base = object(1, &one);
+    // Few bytes that make many commits of many bytes.
+    let whole = [0xb0, 0xe8, 0x03];
     let wide = |count: usize| {
         let mut body = base.clone();
         for n in 0..count {
-            let of = delta(65_000, 195_001, &operations(u8::try_from(n % 256).unwrap()));
-            body.extend(against_place(body.len(), &of));
+            let [low, high] = u16::try_from(n).unwrap().to_le_bytes();
+            let operations = [&whole[..], &whole, &whole, &[2, low, high]].concat();
+            body.extend(against_place(body.len(), &delta(1000, 3002, &operations)));
         }
         packed(count + 1, &body)
     };
-    assert_eq!(read(&wide(9)).unwrap().len(), 10);
-    let bomb = wide(6000);
-    assert!(bomb.len() < 400_000, "{}", bomb.len());
-    refused(&bomb, "the pack unpacks to more than is looked into");
+    assert_eq!(read_small(&wide(300)).unwrap().len(), 301);
+    let bomb = wide(400);
+    assert!(bomb.len() < 20_000, "{}", bomb.len());
+    let much = "the pack unpacks to more than is looked into";
+    assert_eq!(read_small(&bomb).unwrap_err(), much);
+    assert_eq!(read(&bomb).unwrap().len(), 401, "the bound alone");
     // Each the base of the next.
     let deep = |count: usize| {
         let mut body = base.clone();
-        let (mut before, mut length) = (body.len(), 65_000_usize);
+        let (mut before, mut length) = (body.len(), 1000_usize);
         for _ in 0..count {
-            let [a, b, c, _] = u32::try_from(length).unwrap().to_le_bytes();
-            let of = delta(length, length + 1, &[0xf0, a, b, c, 1, b'!']);
+            let [low, high] = u16::try_from(length).unwrap().to_le_bytes();
+            let of = delta(length, length + 1, &[0xb0, low, high, 1, b'!']);
             let of = against_place(before, &of);
             before = of.len();
             body.extend(of);
@@ -459,19 +474,27 @@ fn what_deltas_make_is_bounded() {
         }
         packed(count + 1, &body)
     };
-    assert_eq!(read(&deep(300)).unwrap().len(), 301);
-    refused(
-        &deep(600),
-        "too many deltas of the pack build on each other",
-    );
+    assert_eq!(read_small(&deep(20)).unwrap().len(), 21);
+    let many = "too many deltas of the pack build on each other";
+    assert_eq!(read_small(&deep(40)).unwrap_err(), many);
+    assert_eq!(read(&deep(40)).unwrap().len(), 41, "the bound alone");
     // Few bytes that name many parents.
-    let parents = vec![TREE; 5000];
+    let parents = [TREE; 80];
     let many = |count: usize| {
         let of = |n: usize| object(1, &commit(&parents, &n.to_string()));
         pack(&(0..count).map(of).collect::<Vec<_>>())
     };
-    assert_eq!(read(&many(3)).unwrap().len(), 3);
-    refused(&many(401), "the commits of the pack have too many parents");
+    assert_eq!(read_small(&many(25)).unwrap().len(), 25);
+    let problem = "the commits of the pack have too many parents";
+    assert_eq!(read_small(&many(26)).unwrap_err(), problem);
+    // One that is too long for itself.
+    let of = delta(1000, 5000, &[whole, whole, whole, whole, whole].concat());
+    let long = pack(&[base.clone(), against_place(base.len(), &of)]);
+    assert_eq!(
+        read_small(&long).unwrap_err(),
+        "a delta of the pack is broken"
+    );
+    assert_eq!(read(&long).unwrap().len(), 2, "the bound alone");
 }
 
 #[test]
