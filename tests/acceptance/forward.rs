@@ -1,14 +1,22 @@
 //! `force = "deny"`: real git against a real `git http-backend`. What moves forward passes, by the bytes that git
 //! sent; what rewrites, or cannot be proven, does not leave, and git says which ref it was.
 
+use std::fs;
+
+use serde_json::Value;
+use tests::gate::Boundary;
 use tests::host;
 use tests::world::{GIT, World};
 
-fn world(more: &str) -> World {
-    World::with_policy(&format!(
-        "version = 1\n[[service]]\nid = \"forge\"\nkind = \"github\"\nhost = \"{GIT}\"\nrepos = [\"acme/web\"]\ngit = \"push\"\n\
+fn policy(more: &str) -> String {
+    format!(
+        "version = 1\n[[service]]\nid = \"forge\"\nkind = \"github\"\nhost = \"{GIT}\"\nrepos = [\"acme/*\"]\ngit = \"push\"\n\
          refs = [\"refs/heads/*\", \"refs/tags/*\"]\nforce = \"deny\"\ncredential = \"git\"\nca_file = \"{{ca}}\"\n{more}"
-    ))
+    )
+}
+
+fn world(more: &str) -> World {
+    World::with_policy(&policy(more))
 }
 
 fn git(world: &World, words: &[&str]) {
@@ -178,6 +186,149 @@ fn two_pushes_at_once_are_both_proven() {
     for name in ["work", "other"] {
         let moved = world.git.reference(&format!("refs/heads/{name}"));
         assert!(moved.is_some() && moved != main, "{name}");
+    }
+}
+
+/// Requests by which history is fetched; `git push` makes none.
+fn fetches(world: &World) -> usize {
+    let requests = world.git.requests();
+    let fetches = requests
+        .iter()
+        .filter(|it| it.method == "POST" && it.path.ends_with("/git-upload-pack"));
+    fetches.count()
+}
+
+#[test]
+fn what_the_gate_fetches_is_recorded_and_kept() {
+    let mut world = World::prepared(Some(&policy("")), Boundary::External);
+    let kept = world.gate.dir.join("history");
+    host::directory(&kept, world.gate.uid, 0o700);
+    world.start();
+    let noise: String = (0_u32..60_000)
+        .map(|n| format!("{:08x}", n.wrapping_mul(2_654_435_761)))
+        .collect();
+    world
+        .git
+        .run(
+            "acme/web.git",
+            &["config", "uploadpack.allowFilter", "true"],
+        )
+        .ok();
+    world
+        .git(".", &["clone", "--quiet", &world.repository(), "work"])
+        .ok();
+    commit(&world, "large", &noise);
+    commit(&world, "a", "1");
+    passes(&world, &["HEAD:refs/heads/x"]);
+    let before = fetches(&world);
+    git(&world, &["commit", "--quiet", "--amend", "-m", "other"]);
+    refused(&world, &["--force", "HEAD:refs/heads/x"], &[NO]);
+    let after = fetches(&world);
+    assert!(after > before, "what is not known is asked for");
+    // The gate's own requests stand in the log as an agent's do, and say what they are.
+    let records = world.gate.audit();
+    let own = |record: &&Value| {
+        record["reason"]
+            .as_str()
+            .is_some_and(|text| text.contains("the gate's own request"))
+    };
+    let own: Vec<&Value> = records.iter().filter(own).collect();
+    assert!(own.len() >= 2, "{own:?}");
+    for record in &own {
+        assert_eq!(record["verdict"], "allow", "{record}");
+        assert_eq!(record["credential"], "git", "{record}");
+        assert_eq!(record["rule"], "forge", "{record}");
+        let path = record["path"].as_str().unwrap();
+        assert!(path.starts_with("/acme/web.git/"), "{record}");
+        let end = records
+            .iter()
+            .find(|end| end["id"] == record["id"] && end["kind"] == "response");
+        let end = end.unwrap_or_else(|| panic!("no end of {record}"));
+        assert_eq!(end["status"], 200, "{end}");
+        // Commits alone: the file is no part of it.
+        let bytes = end["bytes_out"].as_u64().unwrap();
+        assert!(bytes > 0 && bytes < 20_000, "{end}");
+    }
+    // What is known is the gate's alone, and outlasts it.
+    let files: Vec<_> = fs::read_dir(&kept).unwrap().flatten().collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    let known = fs::read_to_string(files[0].path()).unwrap();
+    assert!(known.contains(&world.git.reference("refs/heads/main").unwrap()));
+    assert_eq!(world.gate.stop(), Some(0));
+    world.start();
+    refused(&world, &["--force", "HEAD:refs/heads/x"], &[NO]);
+    assert_eq!(fetches(&world), after, "it is known already");
+    git(&world, &["reset", "--quiet", "--hard", "origin/x"]);
+    commit(&world, "b", "1");
+    passes(&world, &["HEAD:refs/heads/x"]);
+}
+
+#[test]
+fn objects_may_be_named_by_either_hash_and_pushes_have_options() {
+    let world = world("");
+    for (name, format) in [("short", "sha1"), ("long", "sha256")] {
+        let (bare, format) = (
+            format!("acme/{name}.git"),
+            format!("--object-format={format}"),
+        );
+        world
+            .git
+            .run(&bare, &["init", "--quiet", "--bare", &format])
+            .ok();
+        world
+            .git
+            .run(&bare, &["config", "receive.advertisePushOptions", "true"])
+            .ok();
+        world.git(".", &["init", "--quiet", &format, name]).ok();
+        let git = |words: &[&str]| world.git(name, words);
+        let commit = |text: &str| git(&["commit", "--quiet", "--allow-empty", "-m", text]).ok();
+        let at = || {
+            world
+                .git
+                .run(&bare, &["rev-parse", "refs/heads/x"])
+                .ok()
+                .stdout
+        };
+        git(&["remote", "add", "origin", &format!("https://{GIT}/{bare}")]).ok();
+        commit("one");
+        git(&["push", "origin", "HEAD:refs/heads/x"]).ok();
+        commit("two");
+        git(&[
+            "push",
+            "-o",
+            "some=option",
+            "-o",
+            "PACK",
+            "origin",
+            "HEAD:refs/heads/x",
+        ])
+        .ok();
+        let moved = at();
+        git(&[
+            "commit",
+            "--quiet",
+            "--amend",
+            "--allow-empty",
+            "-m",
+            "three",
+        ])
+        .ok();
+        for options in [&[][..], &["-o", "some=option"]] {
+            let words = [
+                &["push", "--force"],
+                options,
+                &["origin", "HEAD:refs/heads/x"],
+            ]
+            .concat();
+            let finished = git(&words).refused();
+            assert!(finished.output().contains(NO), "{}", finished.shown());
+            assert!(
+                finished.output().contains("it rewrites"),
+                "{}",
+                finished.shown()
+            );
+        }
+        assert_eq!(at(), moved, "{name}");
     }
 }
 

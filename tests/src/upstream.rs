@@ -7,7 +7,7 @@ use std::process::Child;
 
 use serde::Deserialize;
 
-use crate::command::Program;
+use crate::command::{Finished, Program};
 use crate::netns::Netns;
 use crate::pki::Pki;
 use crate::{binaries, host, wait};
@@ -126,13 +126,19 @@ impl GitHost {
             .collect()
     }
 
+    /// `git` in a bare repository of the host, such as `acme/web.git`.
+    pub fn run(&self, repository: &str, words: &[&str]) -> Finished {
+        Program::new("git")
+            .args(["-c", "safe.directory=*", "--git-dir"])
+            .arg(self.root.join(repository))
+            .args(words)
+            .run()
+    }
+
     /// The commit that `reference` of `acme/web` names, if it exists.
     pub fn reference(&self, reference: &str) -> Option<String> {
-        let finished = Program::new("git")
-            .args(["-c", "safe.directory=*", "--git-dir"])
-            .arg(self.root.join("acme/web.git"))
-            .args(["rev-parse", "--verify", "--quiet", reference])
-            .run();
+        let words = ["rev-parse", "--verify", "--quiet", reference];
+        let finished = self.run("acme/web.git", &words);
         finished
             .status
             .success()
