@@ -296,3 +296,105 @@ async fn blocking<T: Send + 'static>(
     let done = done.await;
     done.unwrap_or_else(|_| Err("the push could not be looked into".to_owned()))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn update(old: u8, new: u8) -> RefUpdate {
+        let id = |n: u8| format!("{n:02x}").repeat(20);
+        RefUpdate {
+            old: id(old),
+            new: id(new),
+            name: format!("refs/heads/{old}-{new}"),
+            history: History::NotAsked,
+        }
+    }
+
+    fn id(n: u8) -> Id {
+        Id::of(&[n; 20]).unwrap()
+    }
+
+    fn proof(updates: Vec<RefUpdate>, known: Commits) -> Proof {
+        let mut proof = Proof {
+            updates,
+            brought: [(id(9), vec![id(3)])].into(),
+            known,
+            missing: Vec::new(),
+            haves: Vec::new(),
+        };
+        proof.judge();
+        proof
+    }
+
+    /// Who goes away gives nothing back before the work for it is done.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_turn_lasts_as_long_as_what_works_for_it() {
+        let histories = Histories::new(PathBuf::from("/nowhere"));
+        let (go, gone) = channel::<()>();
+        let turn = histories.turn("one").await.unwrap();
+        let proving = async move {
+            let waits = move || {
+                let _end = gone.recv();
+                Ok(())
+            };
+            blocking(&turn, waits).await
+        };
+        let short = Duration::from_millis(50);
+        assert!(
+            timeout(short, proving).await.is_err(),
+            "the client goes away"
+        );
+        assert!(timeout(short, histories.turn("one")).await.is_err());
+        assert_eq!(histories.room.available_permits(), AT_ONCE - 1);
+        let other = histories.turn("two").await.unwrap();
+        assert_eq!(histories.room.available_permits(), 0);
+        assert!(timeout(short, histories.turn("three")).await.is_err());
+        drop(other);
+        go.send(()).unwrap();
+        let _again = histories.turn("one").await.unwrap();
+        let names = histories.busy.lock().unwrap().len();
+        assert!(names <= 2, "what nobody waits for is forgotten: {names}");
+    }
+
+    #[test]
+    fn each_ref_is_judged_by_itself() {
+        let known: Commits = [(id(1), vec![]), (id(2), vec![id(1)]), (id(3), vec![id(2)])].into();
+        let moves = vec![
+            update(3, 9),
+            update(9, 3),
+            update(2, 8),
+            update(0, 9),
+            update(2, 0),
+        ];
+        let proof = proof(moves, known);
+        let rewrites = History::Unproven("it rewrites what is there".to_owned());
+        let said: Vec<&History> = proof.updates.iter().map(|it| &it.history).collect();
+        let open = &History::NotAsked;
+        assert_eq!(said, [&History::Forward, &rewrites, open, open, open]);
+        assert_eq!(proof.missing, [id(8)]);
+        assert_eq!(proof.haves, [id(3)]);
+        // What remains open is not proven, for the reason that is given.
+        let said = unproven(&proof.updates, "nobody knows it");
+        assert_eq!(said[0].history, History::Forward);
+        assert_eq!(said[1].history, rewrites);
+        let nobody = History::Unproven("nobody knows it".to_owned());
+        assert_eq!(said[2].history, nobody);
+    }
+
+    #[test]
+    fn what_brings_nothing_new_is_told_so_that_asking_ends() {
+        let known: Commits = [(id(3), vec![id(2)])].into();
+        let begun = proof(vec![update(1, 9)], known);
+        assert_eq!(begun.missing, [id(2)]);
+        let empty = b"PACK\0\0\0\x02\0\0\0\0\x02\x9d\x08\x82;\xd8\xa8\xea\xb5\x10\xadj\xc7\\\x82<\xfd>\xd3\x1e";
+        let (begun, any) = begun.learn(empty, Format::Sha1).unwrap();
+        assert_eq!(any, Ok(false));
+        let (begun, bad) = begun.learn(b"<html>", Format::Sha1).unwrap();
+        assert_eq!(bad, Err("it does not begin like a pack".to_owned()));
+        assert_eq!(begun.updates[0].history, History::NotAsked);
+        assert_eq!(begun.known.len(), 1);
+    }
+}
