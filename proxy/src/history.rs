@@ -6,8 +6,9 @@
 //! alone where the server can leave out the rest. What is not proven is denied.
 
 mod fetch;
-mod graph;
-mod pack;
+pub(crate) mod graph;
+pub(crate) mod pack;
+mod protocol;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -20,18 +21,17 @@ use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use self::fetch::Fetch;
-use self::graph::{Commits, Id, MOST_COMMITS, Walk};
+use self::graph::{Commits, Id, MOST_COMMITS, MOST_MISSING, Walk};
 use self::pack::Format;
 use crate::digest::sha256;
 use crate::exchange::Channel;
 use crate::inspect::receive_pack::{Commands, pack_of};
 use crate::policies::LoadedPolicy;
 
-/// So many are asked for in one request, and as many are said to be there.
-const MOST_ASKED: usize = 64;
 /// So often is asked for what is still missing.
 const MOST_ROUNDS: usize = 3;
-/// So many proofs are made at once; each takes memory.
+/// So many proofs are made at once. Each takes at most 128 MiB (the tests reckon of what), beside the push
+/// itself, which counts as a body that is read whole.
 const AT_ONCE: usize = 2;
 /// Commits that are looked at for all refs of one push.
 const MOST_STEPS: usize = 4 * MOST_COMMITS;
@@ -42,13 +42,14 @@ const PATIENCE: Duration = Duration::from_secs(150);
 #[derive(Debug)]
 pub struct Histories {
     directory: PathBuf,
-    /// One proof at a time for each repository.
+    /// One proof at a time for each repository, and for each who asks.
     busy: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
     room: Arc<Semaphore>,
 }
 
 /// A proof's turn: held as long as anything works for it, also when nobody waits for the verdict any more.
 struct Turn {
+    _own: OwnedMutexGuard<()>,
     _alone: OwnedMutexGuard<()>,
     _room: OwnedSemaphorePermit,
 }
@@ -64,20 +65,26 @@ impl Histories {
         }
     }
 
-    /// Waits until it is a repository's turn.
-    async fn turn(&self, name: &str) -> Result<Arc<Turn>, String> {
-        let one = {
-            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
-            busy.retain(|_, one| Arc::strong_count(one) > 1);
-            Arc::clone(busy.entry(name.to_owned()).or_default())
-        };
-        // Those that wait for one repository take no room from others.
-        let alone = one.lock_owned().await;
+    /// Waits until it is the turn of a repository and of who asks.
+    async fn turn(&self, who: &str, name: &str) -> Result<Arc<Turn>, String> {
+        // Those that wait for one repository, or for their own, take no room from others. Always in this order.
+        let own = self.alone(format!("who {who}")).await;
+        let alone = self.alone(format!("repository {name}")).await;
         let room = Arc::clone(&self.room).acquire_owned().await;
         Ok(Arc::new(Turn {
+            _own: own,
             _alone: alone,
             _room: room.map_err(|_| "the gate is going".to_owned())?,
         }))
+    }
+
+    async fn alone(&self, of: String) -> OwnedMutexGuard<()> {
+        let one = {
+            let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
+            busy.retain(|_, one| Arc::strong_count(one) > 1);
+            Arc::clone(busy.entry(of).or_default())
+        };
+        one.lock_owned().await
     }
 }
 
@@ -131,7 +138,7 @@ async fn proven(push: &Push<'_>) -> Result<Vec<RefUpdate>, String> {
         push.channel.scheme, push.channel.authority
     );
     let name = sha256(place.as_bytes());
-    let turn = histories.turn(&name).await?;
+    let turn = histories.turn(push.channel.client.owner(), &name).await?;
     let file = histories.directory.join(&name);
     let pack = pack_of(push.body, push.commands).ok_or("the push has no proper pack")?;
     let read = file.clone();
@@ -149,7 +156,7 @@ async fn proven(push: &Push<'_>) -> Result<Vec<RefUpdate>, String> {
         if proof.missing.is_empty() {
             break;
         }
-        let pack = match fetch.pack(&proof.missing, &proof.haves).await {
+        let pack = match fetch.pack(&proof.missing, &proof.haves, &proof.known).await {
             Ok(pack) => pack,
             Err(problem) => {
                 failed = problem;
@@ -157,7 +164,11 @@ async fn proven(push: &Push<'_>) -> Result<Vec<RefUpdate>, String> {
             }
         };
         let more;
-        (proof, more) = blocking(&turn, move || proof.learn(&pack, format)).await?;
+        (proof, more) = blocking(&turn, move || {
+            let more = proof.learn(&pack, format);
+            Ok((proof, more))
+        })
+        .await?;
         match more {
             Ok(true) => changed = true,
             Ok(false) => break,
@@ -205,10 +216,10 @@ impl Proof {
     ) -> Result<Self, String> {
         let known = graph::load(file)
             .map_err(|error| format!("what is known could not be read: {error}"))?;
-        let brought = match pack {
-            [] => Commits::new(),
-            pack => pack::commits(pack, format)?,
-        };
+        let mut brought = Commits::new();
+        if !pack.is_empty() {
+            pack::commits(pack, format, &mut brought)?;
+        }
         let (missing, haves) = (Vec::new(), Vec::new());
         let mut proof = Self {
             updates,
@@ -221,28 +232,15 @@ impl Proof {
         Ok(proof)
     }
 
-    /// Takes in what was fetched. Says whether there was anything.
-    #[allow(clippy::type_complexity, reason = "what came of it goes with it")]
-    fn learn(
-        mut self,
-        pack: &[u8],
-        format: Format,
-    ) -> Result<(Self, Result<bool, String>), String> {
-        let more = match pack::commits(pack, format) {
-            Ok(more) => more,
-            Err(problem) => return Ok((self, Err(problem))),
-        };
-        if self.known.len() + more.len() > MOST_COMMITS {
-            let problem = "the repository has more commits than are kept";
-            return Ok((self, Err(problem.to_owned())));
-        }
+    /// Takes in what was fetched, as far as it can be read. Says whether there was anything new.
+    fn learn(&mut self, pack: &[u8], format: Format) -> Result<bool, String> {
         let before = self.known.len();
-        self.known.extend(more);
+        let read = pack::commits(pack, format, &mut self.known);
         let any = self.known.len() > before;
         if any {
             self.judge();
         }
-        Ok((self, Ok(any)))
+        read.map(|()| any)
     }
 
     /// Says of each moved ref what can be said, and what is missing to say more.
@@ -269,14 +267,14 @@ impl Proof {
                     all.extend(missing);
                     all.sort_unstable();
                     all.dedup();
-                    all.truncate(MOST_ASKED);
+                    all.truncate(MOST_MISSING);
                     History::NotAsked
                 }
             };
         }
         self.haves = match all.is_empty() {
             true => Vec::new(),
-            false => graph::tips(&self.known, MOST_ASKED),
+            false => graph::tips(&self.known, MOST_MISSING),
         };
         self.missing = all;
     }
@@ -298,103 +296,4 @@ async fn blocking<T: Send + 'static>(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::mpsc::channel;
-
-    use super::*;
-
-    fn update(old: u8, new: u8) -> RefUpdate {
-        let id = |n: u8| format!("{n:02x}").repeat(20);
-        RefUpdate {
-            old: id(old),
-            new: id(new),
-            name: format!("refs/heads/{old}-{new}"),
-            history: History::NotAsked,
-        }
-    }
-
-    fn id(n: u8) -> Id {
-        Id::of(&[n; 20]).unwrap()
-    }
-
-    fn proof(updates: Vec<RefUpdate>, known: Commits) -> Proof {
-        let mut proof = Proof {
-            updates,
-            brought: [(id(9), vec![id(3)])].into(),
-            known,
-            missing: Vec::new(),
-            haves: Vec::new(),
-        };
-        proof.judge();
-        proof
-    }
-
-    /// Who goes away gives nothing back before the work for it is done.
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_turn_lasts_as_long_as_what_works_for_it() {
-        let histories = Histories::new(PathBuf::from("/nowhere"));
-        let (go, gone) = channel::<()>();
-        let turn = histories.turn("one").await.unwrap();
-        let proving = async move {
-            let waits = move || {
-                let _end = gone.recv();
-                Ok(())
-            };
-            blocking(&turn, waits).await
-        };
-        let short = Duration::from_millis(50);
-        assert!(
-            timeout(short, proving).await.is_err(),
-            "the client goes away"
-        );
-        assert!(timeout(short, histories.turn("one")).await.is_err());
-        assert_eq!(histories.room.available_permits(), AT_ONCE - 1);
-        let other = histories.turn("two").await.unwrap();
-        assert_eq!(histories.room.available_permits(), 0);
-        assert!(timeout(short, histories.turn("three")).await.is_err());
-        drop(other);
-        go.send(()).unwrap();
-        let _again = histories.turn("one").await.unwrap();
-        let names = histories.busy.lock().unwrap().len();
-        assert!(names <= 2, "what nobody waits for is forgotten: {names}");
-    }
-
-    #[test]
-    fn each_ref_is_judged_by_itself() {
-        let known: Commits = [(id(1), vec![]), (id(2), vec![id(1)]), (id(3), vec![id(2)])].into();
-        let moves = vec![
-            update(3, 9),
-            update(9, 3),
-            update(2, 8),
-            update(0, 9),
-            update(2, 0),
-        ];
-        let proof = proof(moves, known);
-        let rewrites = History::Unproven("it rewrites what is there".to_owned());
-        let said: Vec<&History> = proof.updates.iter().map(|it| &it.history).collect();
-        let open = &History::NotAsked;
-        assert_eq!(said, [&History::Forward, &rewrites, open, open, open]);
-        assert_eq!(proof.missing, [id(8)]);
-        assert_eq!(proof.haves, [id(3)]);
-        // What remains open is not proven, for the reason that is given.
-        let said = unproven(&proof.updates, "nobody knows it");
-        assert_eq!(said[0].history, History::Forward);
-        assert_eq!(said[1].history, rewrites);
-        let nobody = History::Unproven("nobody knows it".to_owned());
-        assert_eq!(said[2].history, nobody);
-    }
-
-    #[test]
-    fn what_brings_nothing_new_is_told_so_that_asking_ends() {
-        let known: Commits = [(id(3), vec![id(2)])].into();
-        let begun = proof(vec![update(1, 9)], known);
-        assert_eq!(begun.missing, [id(2)]);
-        let empty = b"PACK\0\0\0\x02\0\0\0\0\x02\x9d\x08\x82;\xd8\xa8\xea\xb5\x10\xadj\xc7\\\x82<\xfd>\xd3\x1e";
-        let (begun, any) = begun.learn(empty, Format::Sha1).unwrap();
-        assert_eq!(any, Ok(false));
-        let (begun, bad) = begun.learn(b"<html>", Format::Sha1).unwrap();
-        assert_eq!(bad, Err("it does not begin like a pack".to_owned()));
-        assert_eq!(begun.updates[0].history, History::NotAsked);
-        assert_eq!(begun.known.len(), 1);
-    }
-}
+mod tests;

@@ -1,6 +1,8 @@
 //! `force = "deny"`: real git against a real `git http-backend`. What moves forward passes, by the bytes that git
 //! sent; what rewrites, or cannot be proven, does not leave, and git says which ref it was.
 
+mod hosts;
+
 use std::fs;
 
 use serde_json::Value;

@@ -34,6 +34,12 @@ mod control {
     pub(crate) mod command;
 }
 
+#[path = "../../src/history"]
+mod history {
+    pub(crate) mod graph;
+    pub(crate) mod pack;
+}
+
 #[path = "../../src/inspect"]
 mod inspect {
     mod form;
@@ -90,7 +96,7 @@ macro_rules! targets {
 }
 
 targets! {
-    audit authority control dns frames graphql head hello path peek policy proxmox receive_pack scrub store strip
+    audit authority control dns frames graphql head hello history path peek policy proxmox receive_pack scrub store strip
     token usage
 }
 

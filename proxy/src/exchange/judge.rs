@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{self, HeaderName, HeaderValue};
 use http::request::Parts;
 use http_body_util::BodyExt;
@@ -21,7 +21,7 @@ use super::live::{GoingOn, Judged};
 use super::{Channel, ending, malformed};
 use crate::classify;
 use crate::framing::Fault;
-use crate::gate::{Admission, Gate};
+use crate::gate::Admission;
 use crate::history;
 use crate::holds::{Asking, Mark, Not, View};
 use crate::inject::Injection;
@@ -163,9 +163,10 @@ pub(super) async fn judge(
                 let (Some(commands), Some(seen)) = (&push, &prefix) else {
                     return Err(no(unread(), push));
                 };
-                let whole = Box::pin(rest_of(body, seen, most, gate)).await?;
-                let (updates, room) = match whole {
-                    Some((whole, room)) => {
+                let within = gate.config.limits.inspect_timeout;
+                let rest = spool::rest(body, seen, most, &gate.room, within);
+                let (updates, room) = match Box::pin(rest).await? {
+                    Spooled::Whole(whole, room) => {
                         let asked = history::Push {
                             channel,
                             policy: &policy,
@@ -179,7 +180,7 @@ pub(super) async fn judge(
                         prefix = Some(whole);
                         (updates, room)
                     }
-                    None => (beyond(commands, most), Taken::default()),
+                    Spooled::Beyond => (beyond(commands, most), Taken::default()),
                 };
                 (facts, taken) = (Facts::Push(updates), room);
                 continue;
@@ -274,28 +275,6 @@ fn unproven(facts: &Facts) -> bool {
             .all(|update| update.history == History::NotAsked),
         Facts::None | Facts::Content(_) | Facts::Unreadable(_) => false,
     }
-}
-
-/// The rest of a push behind what has been seen of it; nothing if all of it is longer than is read.
-async fn rest_of(
-    body: &mut Incoming,
-    seen: &Bytes,
-    most: u64,
-    gate: &Gate,
-) -> Result<Option<(Bytes, Taken)>, Refusal> {
-    let before = u64::try_from(seen.len()).unwrap_or(u64::MAX);
-    let Some(left) = most.checked_sub(before) else {
-        return Ok(None);
-    };
-    let within = gate.config.limits.inspect_timeout;
-    Ok(match spool::whole(body, left, &gate.room, within).await? {
-        Spooled::Whole(rest, room) => {
-            let mut whole = BytesMut::from(&seen[..]);
-            whole.extend_from_slice(&rest);
-            Some((whole.freeze(), room))
-        }
-        Spooled::Beyond => None,
-    })
 }
 
 /// What can be said of a push that is too long to be looked into.

@@ -1,18 +1,20 @@
-//! Fetching commits of a repository, for the gate's own knowledge: protocol version 2 of git, commits alone where
-//! the server can leave out the rest. Each request is judged by the policy in force and recorded, as an agent's is.
+//! Fetching commits of a repository, for the gate's own knowledge: commits alone where the server can leave out the
+//! rest. Each request is judged by the policy in force and recorded, as an agent's is.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Method, Request, header};
-use http_body_util::{BodyExt, Limited};
+use http_body_util::BodyExt;
+use hyper::body::Body;
 use policy::record::{RecordKind, Verdict, redact_target};
 use policy::{Decision, Facts, Route};
 use tokio::time::timeout;
 
-use super::graph::Id;
+use super::graph::{Commits, Id};
 use super::pack::Format;
+use super::protocol;
 use crate::exchange::Channel;
 use crate::exchange::body::RequestBody;
 use crate::inject::Injection;
@@ -20,11 +22,9 @@ use crate::policies::LoadedPolicy;
 use crate::upstream::{Interim, Wish};
 
 /// The most bytes of one answer.
-const ANSWER_BYTES: usize = 64 * 1024 * 1024;
+pub(super) const ANSWER_BYTES: usize = 32 * 1024 * 1024;
 /// From the first byte to the last.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What a server advertises is short.
-const LINES_MAX: usize = 256;
 
 /// Who asks, and where.
 pub(super) struct Fetch<'f> {
@@ -37,37 +37,23 @@ pub(super) struct Fetch<'f> {
 }
 
 impl Fetch<'_> {
-    /// The pack of everything that `wants` descend from and `haves` do not.
-    pub(super) async fn pack(&self, wants: &[Id], haves: &[Id]) -> Result<Vec<u8>, String> {
+    /// The pack of everything that `wants` descend from and `haves` do not, as far as the repository can be asked.
+    pub(super) async fn pack(
+        &self,
+        wants: &[Id],
+        haves: &[Id],
+        known: &Commits,
+    ) -> Result<Vec<u8>, String> {
         let target = format!("{}/info/refs?service=git-upload-pack", self.repository);
         let offered = self.ask(Method::GET, &target, Bytes::new()).await?;
-        let filters = capabilities(&offered)?;
-        let mut body = Vec::new();
-        line(&mut body, "command=fetch\n");
-        if self.format == Format::Sha256 {
-            line(&mut body, "object-format=sha256\n");
-        }
-        body.extend_from_slice(b"0001");
-        line(&mut body, "no-progress\n");
-        line(&mut body, "ofs-delta\n");
-        if filters {
-            line(&mut body, "filter tree:0\n");
-        }
-        for want in wants {
-            line(&mut body, &format!("want {want}\n"));
-        }
-        for have in haves {
-            line(&mut body, &format!("have {have}\n"));
-        }
-        line(&mut body, "done\n");
-        body.extend_from_slice(b"0000");
+        let body = protocol::offered(&offered, wants, known)?.request(haves, self.format);
+        drop(offered);
         let target = format!("{}/git-upload-pack", self.repository);
-        let answer = self.ask(Method::POST, &target, body.into()).await?;
-        packfile(&answer)
+        protocol::packfile(self.ask(Method::POST, &target, body.into()).await?)
     }
 
     /// Sends one request and reads its answer, which must be a good one.
-    async fn ask(&self, method: Method, target: &str, body: Bytes) -> Result<Bytes, String> {
+    async fn ask(&self, method: Method, target: &str, body: Bytes) -> Result<Vec<u8>, String> {
         let gate = &self.channel.gate;
         gate.boundary
             .holds()
@@ -132,7 +118,7 @@ impl Fetch<'_> {
         permit: policy::Permit,
         injection: &Injection,
         ending: &mut Ending<'_>,
-    ) -> Result<Bytes, String> {
+    ) -> Result<Vec<u8>, String> {
         let gate = &self.channel.gate;
         let odd = || "the repository's name is none that can be sent".to_owned();
         let token = injection
@@ -184,15 +170,38 @@ impl Fetch<'_> {
         if !head.status.is_success() {
             return Err(format!("the repository answered {}", head.status.as_u16()));
         }
-        let read = Limited::new(body, ANSWER_BYTES).collect().await;
-        let read =
-            read.map_err(|_| "what the repository answers is too long, or broke off".to_owned())?;
-        let bytes = read.to_bytes();
+        let bytes = whole(body).await?;
         ending.note(|record| record.bytes_out = u64::try_from(bytes.len()).ok());
         // The connection is not kept: what was injected goes with it.
         drop(answer.lease);
         Ok(bytes)
     }
+}
+
+/// An answer in one piece, which grows to no more than it may be.
+async fn whole<B>(mut body: B) -> Result<Vec<u8>, String>
+where
+    B: Body<Data = Bytes> + Unpin,
+{
+    let mut bytes = Vec::new();
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|_| "the repository broke off its answer".to_owned())?;
+        let Ok(data) = frame.into_data() else {
+            continue;
+        };
+        let length = bytes.len() + data.len();
+        if length > ANSWER_BYTES {
+            return Err(format!(
+                "the repository answers with more than the {ANSWER_BYTES} bytes that are read of its history"
+            ));
+        }
+        if length > bytes.capacity() {
+            let more = (2 * bytes.capacity()).clamp(length, ANSWER_BYTES);
+            bytes.reserve_exact(more - bytes.len());
+        }
+        bytes.extend_from_slice(&data);
+    }
+    Ok(bytes)
 }
 
 /// The second line of the record, to be written at the end; dropping it is an end too.
@@ -223,121 +232,5 @@ impl Ending<'_> {
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         self.end(Some("it was broken off".to_owned()));
-    }
-}
-
-fn line(out: &mut Vec<u8>, text: &str) {
-    out.extend_from_slice(format!("{:04x}{text}", text.len() + 4).as_bytes());
-}
-
-/// One pkt-line.
-#[derive(Debug, PartialEq, Eq)]
-enum Line<'l> {
-    /// `0000`, `0001` or `0002`.
-    Mark,
-    Data(&'l [u8]),
-}
-
-/// The next line, and the rest.
-fn next(bytes: &[u8]) -> Option<(Line<'_>, &[u8])> {
-    let digits = std::str::from_utf8(bytes.get(..4)?).ok()?;
-    let length = usize::from_str_radix(digits, 16).ok()?;
-    match length {
-        0..=2 => Some((Line::Mark, bytes.get(4..)?)),
-        3 => None,
-        length => Some((Line::Data(bytes.get(4..length)?), bytes.get(length..)?)),
-    }
-}
-
-/// Whether a server that speaks version 2 can leave out what is not asked for.
-fn capabilities(mut bytes: &[u8]) -> Result<bool, String> {
-    let (mut second, mut filters) = (false, false);
-    for _ in 0..LINES_MAX {
-        let Some((line, rest)) = next(bytes) else {
-            break;
-        };
-        bytes = rest;
-        let Line::Data(data) = line else {
-            continue;
-        };
-        let text = std::str::from_utf8(data).unwrap_or_default().trim_end();
-        second |= text == "version 2";
-        if let Some(words) = text.strip_prefix("fetch=") {
-            filters |= words.split(' ').any(|word| word == "filter");
-        }
-    }
-    if second {
-        Ok(filters)
-    } else {
-        Err("the repository does not speak version 2 of git's protocol".to_owned())
-    }
-}
-
-/// The pack in an answer to `fetch`.
-fn packfile(mut bytes: &[u8]) -> Result<Vec<u8>, String> {
-    let broken = || "what the repository answers is no pack".to_owned();
-    let mut within = false;
-    let mut pack = Vec::new();
-    while !bytes.is_empty() {
-        let (line, rest) = next(bytes).ok_or_else(broken)?;
-        bytes = rest;
-        match line {
-            Line::Mark if within => return Ok(pack),
-            Line::Mark => {}
-            Line::Data(b"packfile\n") if !within => within = true,
-            Line::Data(data) if data.starts_with(b"ERR ") => {
-                return Err("the repository does not have what the push builds on".to_owned());
-            }
-            Line::Data(data) if within => match data.split_first() {
-                Some((1, more)) => pack.extend_from_slice(more),
-                Some((2, _)) => {}
-                Some((3, _)) => return Err("the repository broke off its answer".to_owned()),
-                Some(_) | None => return Err(broken()),
-            },
-            Line::Data(_) => {}
-        }
-    }
-    Err(broken())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lines(lines: &[&[u8]]) -> Vec<u8> {
-        let mut out = Vec::new();
-        for line in lines {
-            out.extend_from_slice(format!("{:04x}", line.len() + 4).as_bytes());
-            out.extend_from_slice(line);
-        }
-        out
-    }
-
-    #[test]
-    fn a_server_says_whether_it_can_leave_things_out() {
-        let second = |fetch: &[u8]| lines(&[b"version 2\n", b"agent=git/2.39\n", fetch]);
-        assert_eq!(capabilities(&second(b"fetch=shallow filter\n")), Ok(true));
-        assert_eq!(capabilities(&second(b"fetch=shallow\n")), Ok(false));
-        let service = lines(&[b"# service=git-upload-pack\n"]);
-        let both = [&service[..], b"0000", &second(b"fetch=shallow filter\n")].concat();
-        assert_eq!(capabilities(&both), Ok(true));
-        assert!(capabilities(&lines(&[b"1111 refs/heads/main\0 multi_ack\n"])).is_err());
-        assert!(capabilities(b"<html>").is_err());
-    }
-
-    #[test]
-    fn the_pack_is_what_stands_in_the_first_band() {
-        let answer = |end: &[u8]| {
-            [
-                &lines(&[b"packfile\n", b"\x01PA", b"\x02Counting", b"\x01CK"])[..],
-                end,
-            ]
-            .concat()
-        };
-        assert_eq!(packfile(&answer(b"0000")), Ok(b"PACK".to_vec()));
-        assert!(packfile(&answer(b"")).is_err());
-        assert!(packfile(&answer(&lines(&[b"\x03died"]))).is_err());
-        assert!(packfile(&lines(&[b"ERR upload-pack: not our ref"])).is_err());
-        assert!(packfile(b"").is_err());
     }
 }

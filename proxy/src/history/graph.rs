@@ -3,26 +3,31 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-/// The most commits that are known of one repository.
-pub(super) const MOST_COMMITS: usize = 1_000_000;
+/// The most commits that are known of one repository, and that one push brings. It takes
+/// memory: see what a proof takes, in the tests of this folder.
+pub(super) const MOST_COMMITS: usize = 200_000;
+/// Their parents, all together.
+pub(super) const MOST_PARENTS: usize = 300_000;
+/// What is missing is asked for, at most so much of it at once.
+pub(super) const MOST_MISSING: usize = 64;
 
 /// The id of an object: 20 or 32 bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) struct Id {
+pub(crate) struct Id {
     bytes: [u8; 32],
     length: u8,
 }
 
 /// Commits, each with its parents.
-pub(super) type Commits = HashMap<Id, Vec<Id>>;
+pub(crate) type Commits = HashMap<Id, Box<[Id]>>;
 
 impl Id {
     /// From its bytes.
-    pub(super) fn of(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
         let length = u8::try_from(bytes.len()).ok()?;
         let mut padded = [0; 32];
         padded.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -33,7 +38,7 @@ impl Id {
     }
 
     /// From hexadecimal digits.
-    pub(super) fn parse(hex: &str) -> Option<Self> {
+    pub(crate) fn parse(hex: &str) -> Option<Self> {
         let digit = |byte: u8| {
             char::from(byte)
                 .to_digit(16)
@@ -85,11 +90,11 @@ pub(super) fn walk(
     known: &Commits,
     steps: &mut usize,
 ) -> Walk {
-    let mut seen = HashSet::from([new]);
-    let mut next = VecDeque::from([new]);
+    let mut seen = HashSet::from([&new]);
+    let mut next = VecDeque::from([&new]);
     let mut missing = Vec::new();
     while let Some(commit) = next.pop_front() {
-        if commit == old {
+        if *commit == old {
             return Walk::Forward;
         }
         // The push says how many walks there are: all of them share the steps.
@@ -97,9 +102,10 @@ pub(super) fn walk(
             return Walk::TooFar;
         };
         *steps = left;
-        match brought.get(&commit).or_else(|| known.get(&commit)) {
-            Some(parents) => next.extend(parents.iter().filter(|parent| seen.insert(**parent))),
-            None => missing.push(commit),
+        match brought.get(commit).or_else(|| known.get(commit)) {
+            Some(parents) => next.extend(parents.iter().filter(|parent| seen.insert(*parent))),
+            None if missing.len() < MOST_MISSING => missing.push(*commit),
+            None => {}
         }
     }
     if missing.is_empty() {
@@ -111,7 +117,7 @@ pub(super) fn walk(
 
 /// Commits that are nobody's parent: whoever has them has all.
 pub(super) fn tips(known: &Commits, most: usize) -> Vec<Id> {
-    let parents: HashSet<&Id> = known.values().flatten().collect();
+    let parents: HashSet<&Id> = known.values().flat_map(|parents| parents.iter()).collect();
     let mut tips: Vec<Id> = known
         .keys()
         .filter(|id| !parents.contains(id))
@@ -122,23 +128,40 @@ pub(super) fn tips(known: &Commits, most: usize) -> Vec<Id> {
     tips
 }
 
-/// Reads what is known of a repository; nothing where nothing is. What cannot be read is not known.
+/// Reads what is known of a repository; nothing where nothing is. What cannot be read is not known, nor is what is
+/// more than is kept.
 ///
 /// # Errors
 /// Those of reading the file.
 pub(super) fn load(file: &Path) -> io::Result<Commits> {
     use io::ErrorKind::{InvalidData, NotFound};
-    let text = match fs::read_to_string(file) {
-        Ok(text) => text,
-        Err(error) if matches!(error.kind(), NotFound | InvalidData) => return Ok(Commits::new()),
+    let from = match fs::File::open(file) {
+        Ok(from) => BufReader::new(from),
+        Err(error) if error.kind() == NotFound => return Ok(Commits::new()),
         Err(error) => return Err(error),
     };
-    let line = |line: &str| -> Option<(Id, Vec<Id>)> {
+    let line = |line: &str| -> Option<(Id, Box<[Id]>)> {
         let mut ids = line.split(' ').map(Id::parse);
         Some((ids.next()??, ids.collect::<Option<_>>()?))
     };
-    let read: Option<Commits> = text.lines().map(line).collect();
-    Ok(read.unwrap_or_default())
+    let mut known = Commits::new();
+    let mut parents = 0;
+    for text in from.lines() {
+        let read = match text {
+            Ok(text) => line(&text),
+            Err(error) if error.kind() == InvalidData => None,
+            Err(error) => return Err(error),
+        };
+        let Some((id, of)) = read else {
+            return Ok(Commits::new());
+        };
+        parents += of.len();
+        if known.len() >= MOST_COMMITS || parents > MOST_PARENTS {
+            return Ok(Commits::new());
+        }
+        known.insert(id, of);
+    }
+    Ok(known)
 }
 
 /// Writes it anew, whole or not at all, in a directory that is the gate's alone.
@@ -157,7 +180,7 @@ pub(super) fn save(file: &Path, known: &Commits) -> io::Result<()> {
         let mut to = io::BufWriter::new(open.open(&beside)?);
         for (id, parents) in known {
             write!(to, "{id}")?;
-            for parent in parents {
+            for parent in parents.iter() {
                 write!(to, " {parent}")?;
             }
             writeln!(to)?;
@@ -243,6 +266,13 @@ mod tests {
             Commits::new(),
             "what is broken is not known"
         );
+        let many = format!(
+            "{}{}\n",
+            id(1),
+            format!(" {}", id(2)).repeat(MOST_PARENTS + 1)
+        );
+        fs::write(&file, many).unwrap();
+        assert_eq!(load(&file).unwrap(), Commits::new(), "nor what is too much");
         fs::write(&file, b"\xff\n").unwrap();
         assert_eq!(load(&file).unwrap(), Commits::new(), "nor what is no text");
         save(&file, &known).unwrap();

@@ -10,9 +10,11 @@ mod reading;
 #[cfg(test)]
 mod tests;
 
-pub(super) use self::format::Format;
+use std::collections::HashSet;
+
+pub(crate) use self::format::Format;
 use self::reading::{Left, Objects, Spot};
-use super::graph::{Commits, Id};
+use super::graph::{Commits, Id, MOST_COMMITS, MOST_PARENTS};
 
 /// What reading a pack may take.
 #[derive(Debug, Clone, Copy)]
@@ -23,41 +25,61 @@ struct Bounds {
     unpacked: u64,
     /// Bytes of commits that are unpacked at the same time, each being the base of the next.
     live: usize,
-    /// Parents of all commits together.
+    /// Commits and deltas that may be some.
+    candidates: usize,
+    /// Commits that are known when it is read.
+    commits: usize,
+    /// Parents of all of them together.
     parents: usize,
 }
 
 const BOUNDS: Bounds = Bounds {
     commit: 256 * 1024,
     unpacked: 1 << 30,
-    live: 32 << 20,
-    parents: 2_000_000,
+    live: 8 << 20,
+    candidates: MOST_COMMITS,
+    commits: MOST_COMMITS,
+    parents: MOST_PARENTS,
 };
 
-/// Reads every commit of a pack.
+/// Reads every commit of a pack, and takes down those that are not known yet. Each is true by itself, also where the
+/// pack turns out not to be whole.
 ///
 /// # Errors
-/// Why it is none, or cannot be read.
-pub(super) fn commits(pack: &[u8], format: Format) -> Result<Commits, String> {
-    within(BOUNDS, pack, format)
+/// Why it is none, cannot be read, or has more than is kept.
+pub(crate) fn commits(pack: &[u8], format: Format, known: &mut Commits) -> Result<(), String> {
+    within(BOUNDS, pack, format, known)
 }
 
-fn within(bounds: Bounds, pack: &[u8], format: Format) -> Result<Commits, String> {
+/// What reading a pack takes at most beside the pack and what it makes known, in bytes.
+#[cfg(test)]
+pub(super) fn memory() -> usize {
+    let most = BOUNDS.candidates.next_power_of_two();
+    // A list has twice as many places when it grows, and then both are there.
+    let listed = most * size_of::<(Id, Spot)>() * 3 / 2;
+    let met = most * (size_of::<Id>() + 1);
+    let texts = usize::try_from(3 * BOUNDS.commit).unwrap_or(usize::MAX);
+    listed + met + BOUNDS.live + texts
+}
+
+fn within(bounds: Bounds, pack: &[u8], format: Format, known: &mut Commits) -> Result<(), String> {
     let mut left = Left(bounds.unpacked);
-    let objects = reading::objects(pack, format, bounds.commit, &mut left)?;
+    let objects = reading::objects(pack, format, &bounds, &mut left)?;
+    let parents = known.values().map(|parents| parents.len()).sum();
     let mut finding = Finding {
         pack,
         format,
         bounds,
         objects: &objects,
         left,
-        parents: 0,
-        found: Commits::new(),
+        parents,
+        met: HashSet::new(),
+        found: known,
     };
     for commit in &objects.commits {
         finding.family(*commit)?;
     }
-    Ok(finding.found)
+    Ok(())
 }
 
 /// Commits as they are found.
@@ -69,7 +91,9 @@ struct Finding<'p> {
     left: Left,
     /// How many there are in `found`.
     parents: usize,
-    found: Commits,
+    /// Commits of this pack that deltas by name are against.
+    met: HashSet<Id>,
+    found: &'p mut Commits,
 }
 
 /// A commit that deltas are against, and those that were not looked at yet.
@@ -111,14 +135,17 @@ impl Finding<'_> {
         let id = id.ok_or("an object is made for a collision of SHA-1")?;
         let parents = parents(&text, self.format).ok_or("a commit has no proper head")?;
         let mut deltas: Vec<Spot> = self.objects.against_place(spot.start).collect();
-        // Once for each id, however often a pack has it: each delta is applied once.
         if !self.found.contains_key(&id) {
             self.parents += parents.len();
-            if self.parents > self.bounds.parents {
-                return Err("the commits of the pack have too many parents".to_owned());
+            if self.found.len() >= self.bounds.commits || self.parents > self.bounds.parents {
+                return Err("the repository has more commits than are kept".to_owned());
             }
-            deltas.extend(self.objects.against_name(id));
-            self.found.insert(id, parents);
+            self.found.insert(id, parents.into_boxed_slice());
+        }
+        // Once for each id, however often a pack has it: each delta is applied once.
+        let mut named = self.objects.against_name(id).peekable();
+        if named.peek().is_some() && self.met.insert(id) {
+            deltas.extend(named);
         }
         Ok((!deltas.is_empty()).then_some(Branch { text, deltas }))
     }

@@ -1,6 +1,6 @@
 //! The commands of a git push, read from the pkt-lines that precede the pack (gitprotocol-pack,
-//! "Reference Update Request"). Only the section up to the first flush is read; the pack behind it
-//! is never looked at or buffered.
+//! "Reference Update Request"). Only the section up to the first flush is read here; the pack behind it
+//! streams, unless it must be shown that refs move forward (`crate::history`).
 //!
 //! ```text
 //! 00a8<old> <new> refs/heads/agent/x\0 report-status side-band-64k ...   first command, with capabilities

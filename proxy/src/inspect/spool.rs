@@ -75,11 +75,26 @@ pub async fn whole(
     room: &Room,
     within: Duration,
 ) -> Result<Spooled, Refusal> {
-    if body.size_hint().lower() > most {
+    rest(body, &Bytes::new(), most, room, within).await
+}
+
+/// Reads what follows the beginning of a body, and gives both in one.
+///
+/// # Errors
+/// As of one that is read [`whole`].
+pub async fn rest(
+    body: &mut Incoming,
+    begun: &Bytes,
+    most: u64,
+    room: &Room,
+    within: Duration,
+) -> Result<Spooled, Refusal> {
+    let before = u64::try_from(begun.len()).unwrap_or(u64::MAX);
+    if before.saturating_add(body.size_hint().lower()) > most {
         return Ok(Spooled::Beyond);
     }
     let most = usize::try_from(most).unwrap_or(usize::MAX);
-    timeout(within, read(body, most, room))
+    timeout(within, read(body, begun, most, room))
         .await
         .unwrap_or_else(|_| {
             Err(Refusal::new(
@@ -90,9 +105,15 @@ pub async fn whole(
         })
 }
 
-async fn read(body: &mut Incoming, most: usize, room: &Room) -> Result<Spooled, Refusal> {
+async fn read(
+    body: &mut Incoming,
+    begun: &Bytes,
+    most: usize,
+    room: &Room,
+) -> Result<Spooled, Refusal> {
     let mut taken = Taken::default();
-    let mut bytes = BytesMut::new();
+    taken.grow(room, begun.len())?;
+    let mut bytes = BytesMut::from(&begun[..]);
     loop {
         let frame = match body.frame().await {
             None => return Ok(Spooled::Whole(bytes.freeze(), taken)),

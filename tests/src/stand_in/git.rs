@@ -43,6 +43,9 @@ pub struct GitHost {
     pub log: Option<PathBuf>,
 }
 
+/// While a file of this name is in the root, no other version of the protocol is spoken than the first.
+const FIRST: &str = "speaks-version-0";
+
 struct Shared {
     password: String,
     root: PathBuf,
@@ -237,6 +240,10 @@ async fn run_backend(
     body: Incoming,
 ) -> io::Result<Response<Body>> {
     let text = |name: &str| text(&parts.headers, name);
+    let protocol = match shared.root.join(FIRST).exists() {
+        true => String::new(),
+        false => text("git-protocol").to_owned(),
+    };
     let mut command = tokio::process::Command::new(&shared.backend);
     command
         .env_clear()
@@ -256,7 +263,7 @@ async fn run_backend(
         .env("QUERY_STRING", parts.uri.query().unwrap_or_default())
         .env("CONTENT_TYPE", text("content-type"))
         .env("HTTP_CONTENT_ENCODING", text("content-encoding"))
-        .env("GIT_PROTOCOL", text("git-protocol"))
+        .env("GIT_PROTOCOL", protocol)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true);

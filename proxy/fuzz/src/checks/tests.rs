@@ -3,7 +3,7 @@ use std::path::Path;
 
 type Check = fn(&[u8]);
 
-const CHECKS: [(&str, Check); 18] = [
+const CHECKS: [(&str, Check); 19] = [
     ("audit", super::audit),
     ("authority", super::authority),
     ("control", super::control),
@@ -12,6 +12,7 @@ const CHECKS: [(&str, Check); 18] = [
     ("graphql", super::graphql),
     ("head", super::head),
     ("hello", super::hello),
+    ("history", super::history),
     ("path", super::path),
     ("peek", super::peek),
     ("policy", super::policy),

@@ -6,14 +6,14 @@ use crate::history::graph::Id;
 
 /// How objects are named in a repository.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::history) enum Format {
+pub(crate) enum Format {
     Sha1,
     Sha256,
 }
 
 impl Format {
     /// By the length of an id in hex.
-    pub(in crate::history) fn of(hex: &str) -> Option<Self> {
+    pub(crate) fn of(hex: &str) -> Option<Self> {
         match hex.len() {
             40 => Some(Self::Sha1),
             64 => Some(Self::Sha256),
@@ -22,7 +22,7 @@ impl Format {
     }
 
     /// Bytes of an id.
-    pub(in crate::history) fn bytes(self) -> usize {
+    pub(crate) fn bytes(self) -> usize {
         match self {
             Self::Sha1 => 20,
             Self::Sha256 => 32,
@@ -30,7 +30,7 @@ impl Format {
     }
 
     /// The id of a commit; none if somebody has prepared its bytes for a collision.
-    pub(super) fn commit(self, content: &[u8]) -> Option<Id> {
+    pub(crate) fn commit(self, content: &[u8]) -> Option<Id> {
         let head = format!("commit {}\0", content.len());
         self.hash(&[head.as_bytes(), content])
     }

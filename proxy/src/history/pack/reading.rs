@@ -5,6 +5,7 @@ use std::io::Read;
 
 use flate2::bufread::ZlibDecoder;
 
+use super::Bounds;
 use super::format::Format;
 use crate::history::graph::Id;
 
@@ -33,6 +34,20 @@ pub(super) struct Objects {
 }
 
 impl Objects {
+    /// Whether a commit begins here, or what may be one. Asked as long as all are in the order of the pack.
+    fn may_be_commit(&self, start: u32) -> bool {
+        let among = |spots: &[Spot]| {
+            spots
+                .binary_search_by_key(&start, |spot| spot.start)
+                .is_ok()
+        };
+        let delta = |delta: &(u32, Spot)| delta.1.start;
+        let named = |delta: &(Id, Spot)| delta.1.start;
+        among(&self.commits)
+            || self.at.binary_search_by_key(&start, delta).is_ok()
+            || self.named.binary_search_by_key(&start, named).is_ok()
+    }
+
     /// The deltas against what begins here.
     pub(super) fn against_place(&self, start: u32) -> impl Iterator<Item = Spot> {
         let first = self.at.partition_point(|(base, _)| *base < start);
@@ -64,16 +79,18 @@ impl Left {
     }
 }
 
-/// Finds every object, and that the pack is whole. Deltas of more than `most` bytes are left out.
+/// Finds every object, and that the pack is whole. Deltas that are longer than a commit may be are left out, and
+/// those against something of the pack that is no commit.
 ///
 /// # Errors
 /// Why it is no pack, or a commit of it is too long.
 pub(super) fn objects(
     pack: &[u8],
     format: Format,
-    most: u64,
+    bounds: &Bounds,
     left: &mut Left,
 ) -> Result<Objects, String> {
+    let most = bounds.commit;
     let word = |at: usize| -> Option<u32> {
         Some(u32::from_be_bytes(pack.get(at..at + 4)?.try_into().ok()?))
     };
@@ -119,10 +136,15 @@ pub(super) fn objects(
             size: u32::try_from(size).map_err(|_| broken())?,
         };
         match base {
-            Some(Base::At(base)) => objects.at.push((base, spot)),
+            // What it is against stands before it: whether that may be a commit is known.
+            Some(Base::At(base)) if objects.may_be_commit(base) => objects.at.push((base, spot)),
+            Some(Base::At(_)) => {}
             Some(Base::Named(id)) => objects.named.push((id, spot)),
             None if kind == 1 => objects.commits.push(spot),
             None => {}
+        }
+        if objects.commits.len() + objects.at.len() + objects.named.len() > bounds.candidates {
+            return Err("the pack has too many commits and deltas".to_owned());
         }
     }
     let sum = pack.get(at..).and_then(Id::of);

@@ -111,8 +111,14 @@ fn name(commit: &[u8]) -> String {
     Format::Sha1.commit(commit).unwrap().to_string()
 }
 
+fn read_of(pack: &[u8], format: Format) -> Result<Commits, String> {
+    let mut found = Commits::new();
+    commits(pack, format, &mut found)?;
+    Ok(found)
+}
+
 fn read(pack: &[u8]) -> Result<Commits, String> {
-    commits(pack, Format::Sha1)
+    read_of(pack, Format::Sha1)
 }
 
 /// Small ones, which show the same at less expense.
@@ -120,11 +126,15 @@ const SMALL: Bounds = Bounds {
     commit: 4096,
     unpacked: 1 << 20,
     live: 32 << 10,
+    candidates: 500,
+    commits: 450,
     parents: 2000,
 };
 
 fn read_small(pack: &[u8]) -> Result<Commits, String> {
-    within(SMALL, pack, Format::Sha1)
+    let mut found = Commits::new();
+    within(SMALL, pack, Format::Sha1, &mut found)?;
+    Ok(found)
 }
 
 #[track_caller]
@@ -189,7 +199,7 @@ fn packs_of_git_are_read_as_git_reads_them() {
         let listed = git(at, &["rev-list", "--all", "--parents"], b"");
         let line = |line: &str| {
             let mut ids = line.split(' ').map(|id| Id::parse(id).unwrap());
-            (ids.next().unwrap(), ids.collect::<Vec<_>>())
+            (ids.next().unwrap(), ids.collect())
         };
         let wanted: Commits = std::str::from_utf8(&listed)
             .unwrap()
@@ -208,13 +218,13 @@ fn packs_of_git_are_read_as_git_reads_them() {
             ]
             .concat();
             let pack = git(at, &words, b"");
-            let deltas = reading::objects(&pack, format, BOUNDS.commit, &mut Left(1 << 30));
+            let deltas = reading::objects(&pack, format, &BOUNDS, &mut Left(1 << 30));
             assert!(
                 deltas.unwrap().commits.len() < 20,
                 "some commits are deltas"
             );
             assert_eq!(
-                commits(&pack, format),
+                read_of(&pack, format),
                 Ok(wanted.clone()),
                 "{format:?} {more:?}"
             );
@@ -229,7 +239,7 @@ fn packs_of_git_are_read_as_git_reads_them() {
             "--delta-base-offset",
         ];
         let pack = git(at, &words, b"HEAD\n^HEAD~2\n");
-        let brought = commits(&pack, format).unwrap();
+        let brought = read_of(&pack, format).unwrap();
         assert!(!brought.is_empty());
         assert!(
             brought
@@ -282,7 +292,7 @@ fn what_is_no_whole_pack_is_refused() {
     let mut bad = good.clone();
     *bad.last_mut().unwrap() ^= 1;
     refused(&bad, "the pack's own checksum is another");
-    assert!(commits(&good, Format::Sha256).is_err(), "of the other hash");
+    assert!(read_of(&good, Format::Sha256).is_err(), "of the other hash");
 }
 
 #[test]
@@ -372,7 +382,7 @@ fn deltas_are_applied_as_git_applies_them() {
 fn deltas_against_what_is_not_there_prove_nothing() {
     let one = commit(&[], "one");
     let base = object(1, &one);
-    let only: Commits = [(Id::parse(&name(&one)).unwrap(), Vec::new())].into();
+    let only: Commits = [(Id::parse(&name(&one)).unwrap(), Box::default())].into();
     let good = more(&one, b"!");
     for (what, odd) in [
         ("a base that the pack lacks", against_name(TREE, &good)),
@@ -413,7 +423,7 @@ fn deltas_against_what_is_not_there_prove_nothing() {
 fn what_is_there_many_times_is_worked_at_once() {
     let one = commit(&[], "one");
     let base = object(1, &one);
-    let only: Commits = [(Id::parse(&name(&one)).unwrap(), Vec::new())].into();
+    let only: Commits = [(Id::parse(&name(&one)).unwrap(), Box::default())].into();
     // A delta that makes its own base, by its name: no end, if it were followed.
     let [low, high] = u16::try_from(one.len()).unwrap().to_le_bytes();
     let itself = delta(one.len(), one.len(), &[0xb0, low, high]);
@@ -485,8 +495,28 @@ fn what_deltas_make_is_bounded() {
         pack(&(0..count).map(of).collect::<Vec<_>>())
     };
     assert_eq!(read_small(&many(25)).unwrap().len(), 25);
-    let problem = "the commits of the pack have too many parents";
+    let problem = "the repository has more commits than are kept";
     assert_eq!(read_small(&many(26)).unwrap_err(), problem);
+    // Commits, and what may be some.
+    let roots = |count: usize| {
+        let of = |n: usize| object(1, &commit(&[], &n.to_string()));
+        pack(&(0..count).map(of).collect::<Vec<_>>())
+    };
+    assert_eq!(read_small(&roots(450)).unwrap().len(), 450);
+    assert_eq!(read_small(&roots(451)).unwrap_err(), problem);
+    assert_eq!(read(&roots(451)).unwrap().len(), 451, "the bound alone");
+    let thin = |count: usize| pack(&vec![against_name(TREE, &delta(9, 9, &[0x90, 9])); count]);
+    assert_eq!(read_small(&thin(500)), Ok(Commits::new()));
+    let problem = "the pack has too many commits and deltas";
+    assert_eq!(read_small(&thin(501)).unwrap_err(), problem);
+    assert_eq!(read(&thin(501)), Ok(Commits::new()), "the bound alone");
+    // Those against a blob are none of them.
+    let blob = object(3, &one);
+    let mut body = blob.clone();
+    for _ in 0..600 {
+        body.extend(against_place(body.len(), &delta(one.len(), 9, &[0x90, 9])));
+    }
+    assert_eq!(read_small(&packed(601, &body)), Ok(Commits::new()));
     // One that is too long for itself.
     let of = delta(1000, 5000, &[whole, whole, whole, whole, whole].concat());
     let long = pack(&[base.clone(), against_place(base.len(), &of)]);
@@ -495,6 +525,30 @@ fn what_deltas_make_is_bounded() {
         "a delta of the pack is broken"
     );
     assert_eq!(read(&long).unwrap().len(), 2, "the bound alone");
+}
+
+/// What was known before counts as well, and deltas against it are applied all the same.
+#[test]
+fn a_pack_adds_to_what_is_known() {
+    let (one, other) = (commit(&[], "one"), commit(&[], "other"));
+    let mut known = Commits::new();
+    commits(&pack(&[object(1, &one)]), Format::Sha1, &mut known).unwrap();
+    let next = pack(&[
+        object(1, &one),
+        against_name(&name(&one), &more(&one, b"!")),
+    ]);
+    commits(&next, Format::Sha1, &mut known).unwrap();
+    assert_eq!(known.len(), 2);
+    let full = Bounds {
+        commits: 2,
+        ..SMALL
+    };
+    let again = within(full, &next, Format::Sha1, &mut known);
+    assert_eq!(again, Ok(()), "there is nothing new");
+    let much = pack(&[object(1, &other)]);
+    let problem = within(full, &much, Format::Sha1, &mut known).unwrap_err();
+    assert_eq!(problem, "the repository has more commits than are kept");
+    assert_eq!(known.len(), 2);
 }
 
 #[test]
