@@ -21,6 +21,7 @@ mod interactions;
 mod labels;
 mod listen;
 mod multipart;
+mod openapi;
 mod operators;
 mod overview;
 mod projects;
@@ -41,6 +42,7 @@ use serde_json::{Value, json};
 pub use auth::Entrance;
 pub use hooks::hooks;
 pub use listen::{Peer, bind, serve, serve_hooks};
+pub use openapi::document;
 pub use routes::ROUTES;
 
 use crate::gate_client::GateClient;
@@ -87,6 +89,10 @@ pub fn router(board: Arc<Board>, entrance: Entrance) -> Router {
         .layer(axum::Extension(entrance))
         .layer(DefaultBodyLimit::max(BODY))
         .with_state(board)
+}
+
+async fn openapi() -> axum::Json<Value> {
+    axum::Json(document())
 }
 
 async fn health() -> axum::Json<Value> {

@@ -96,6 +96,8 @@ enum Command {
     Journal(JournalCommand),
     /// Print the variables that make clients use the gate; write the files some need instead
     Environment(environment::EnvironmentArgs),
+    /// Print the description of the board's API (OpenAPI 3.1)
+    Openapi,
     /// Print the manual page
     Man,
     /// Print a shell's completions
@@ -192,6 +194,7 @@ fn dispatch(cli: Cli) -> Result<ExitCode, CliError> {
         Command::Exec(args) => Ok(exec::run(args)),
         Command::Container(args) => Ok(trial::run(args)),
         Command::Environment(args) => environment::run(&args),
+        Command::Openapi => output::bytes(format!("{:#}\n", crate::api::document()).as_bytes()),
         Command::Man => man(),
         Command::Completions { shell } => {
             let mut text = Vec::new();

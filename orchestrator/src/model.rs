@@ -44,8 +44,8 @@ where
 macro_rules! words {
     ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal,)+ }) => {
         $(#[$meta])*
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        pub enum $name { $($(#[$vmeta])* $variant,)+ }
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Deserialize)]
+        pub enum $name { $($(#[$vmeta])* #[serde(rename = $word)] $variant,)+ }
 
         impl $name {
             /// Every value, in declaration order.
@@ -73,17 +73,6 @@ macro_rules! words {
         impl serde::Serialize for $name {
             fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
                 s.serialize_str(self.as_str())
-            }
-        }
-
-        impl<'de> serde::Deserialize<'de> for $name {
-            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                let word = <std::borrow::Cow<'de, str>>::deserialize(d)?;
-                Self::parse(&word).ok_or_else(|| {
-                    let all: Vec<&str> = Self::ALL.iter().map(|v| v.as_str()).collect();
-                    serde::de::Error::custom(format!(
-                        "`{word}` is not one of {}", all.join(", ")))
-                })
             }
         }
 

@@ -23,6 +23,7 @@ mod guest;
 mod harness;
 mod heartbeat;
 mod held;
+mod interfaces;
 mod log;
 mod outage;
 mod policy;

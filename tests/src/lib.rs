@@ -6,6 +6,7 @@
 //! resolver, upstreams, a real gate and an agent together; the other modules are its parts.
 
 pub mod binaries;
+pub mod bridge;
 pub mod call;
 pub mod canary;
 pub mod clients;

@@ -8,7 +8,7 @@ use axum::response::Response;
 use nix::unistd::{Uid, User};
 use serde_json::json;
 
-use super::failure::Failure;
+use super::failure::{Failure, in_form};
 use super::{Peer, Shared};
 use crate::model::{Actor, Refusal};
 use crate::store::runs;
@@ -97,7 +97,7 @@ pub(super) async fn admit(
         None if request.uri().path() == "/api/health" => {}
         None => return Err(Refusal::unauthorised("a run token is needed").into()),
     }
-    Ok(next.run(request).await)
+    Ok(in_form(next.run(request).await).await)
 }
 
 fn bearer(request: &Request) -> Option<String> {

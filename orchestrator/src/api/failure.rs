@@ -1,7 +1,9 @@
 //! Errors as clients see them: `{error, code, details?}`.
 
 use axum::Json;
+use axum::body::to_bytes;
 use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 
 use crate::gate_client::chain;
@@ -48,4 +50,20 @@ impl IntoResponse for Failure {
         let status = StatusCode::from_u16(refusal.status).unwrap_or(StatusCode::BAD_REQUEST);
         (status, Json(refusal.body())).into_response()
     }
+}
+
+/// What the router's own parts refuse in plain text (a path or a query that is no text) in the form of
+/// every other refusal.
+pub(super) async fn in_form(response: Response) -> Response {
+    let status = response.status();
+    let kind = response.headers().get(CONTENT_TYPE);
+    let plain = kind.is_none_or(|value| value.as_bytes().starts_with(b"text/plain"));
+    if !plain || !(status.is_client_error() || status.is_server_error()) {
+        return response;
+    }
+    let said = to_bytes(response.into_body(), 4096)
+        .await
+        .unwrap_or_default();
+    let said = String::from_utf8_lossy(&said).into_owned();
+    Failure::from(Refusal::new(status.as_u16(), "bad_request", said)).into_response()
 }

@@ -12,7 +12,7 @@ use crate::support::{Agent, World, filled, method_of, text};
 const MARK: &str = "zebra";
 
 /// One of everything that has an id, by the parameter's name in the router.
-type Things = HashMap<&'static str, String>;
+pub(crate) type Things = HashMap<&'static str, String>;
 
 async fn made(world: &World, target: &str, body: Value) -> String {
     let made = world.person("POST", target, body).await;
@@ -21,7 +21,7 @@ async fn made(world: &World, target: &str, body: Value) -> String {
 }
 
 /// A company with one of everything, `mark` in every text, and a live run.
-async fn everything<'w>(
+pub(crate) async fn everything<'w>(
     world: &'w World,
     name: &str,
     mark: &str,

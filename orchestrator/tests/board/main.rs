@@ -5,6 +5,7 @@
 
 mod api;
 mod approvals;
+mod described;
 mod gates;
 mod heartbeat;
 mod hooks;
