@@ -61,6 +61,20 @@ pub const TABLE: &[Entry] = &[
     entry("wake", "orchestrator", "Wake an agent for a ticket"),
     entry("agent", "orchestrator", "Agents: create, list, show"),
     entry("company", "orchestrator", "Companies: create, list"),
+    entry(
+        "approval",
+        "orchestrator",
+        "What agents ask for and people decide: list, show, approve, reject",
+    ),
+    entry("project", "orchestrator", "Projects: create, list"),
+    entry("goal", "orchestrator", "Goals: create, list"),
+    entry("label", "orchestrator", "Labels: create, list, remove"),
+    entry("journal", "orchestrator", "The event journal: verify"),
+    entry(
+        "openapi",
+        "orchestrator",
+        "The description of the board's API (OpenAPI 3.1)",
+    ),
     entry("policy", "proxy", "Policies: check, show"),
     entry(
         "reload",
